@@ -1,0 +1,5 @@
+"""``python -m statebackend`` is the command line."""
+
+from statebackend.cli import main
+
+main()

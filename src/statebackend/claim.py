@@ -1,0 +1,255 @@
+"""The sole-writer claim (SB-05), and which session files this process has open.
+
+The claim is a POSIX record lock on ``.locks/<session_id>.lock``. The kernel drops it with its
+holder, also at kill -9 and also when a forked child lives on; the text in the file only names the
+holder. Such a lock, like SQLite's own, is lost when the process closes *any* descriptor of the
+file, and is invisible within the process. Hence the registry below: it knows what is held and
+open here, and everything that opens or closes one of those files by itself holds its mutex.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import RLock
+from typing import Any
+from weakref import WeakSet
+
+from statebackend import timestamps
+from statebackend.errors import SessionForked, SessionLocked, StorageUnsupported
+from statebackend.paths import SUFFIX, lock_path, private_directory
+
+FileKey = tuple[int, int]
+_ClaimKey = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that has a session open for writing.
+
+    ``host`` and ``since`` are None while the holder has not written them yet.
+    """
+
+    pid: int
+    host: str | None
+    since: datetime | None
+
+
+class Claim:
+    """The right to write one session, held until :meth:`release` or the process's end."""
+
+    def __init__(self, key: _ClaimKey, path: Path, descriptor: int, holder: Holder) -> None:
+        self.holder = holder
+        self._key = key
+        self._path = path
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the claim back and remove its lock file; harmless when repeated, or in a child."""
+        with _registry.mutex:
+            if _registry.claims.get(self._key) is not self:
+                return
+            del _registry.claims[self._key]
+            # Unlinked while still locked: who opens the old file later finds it has no name.
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._descriptor)
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.mutex = RLock()
+        self.claims: dict[_ClaimKey, Claim] = {}
+        self.open_files: Counter[FileKey] = Counter()
+        self.inherited: set[FileKey] = set()
+        self.keep_in_child: WeakSet[Any] = WeakSet()
+
+    def enter_child(self) -> None:
+        """Forget what belongs to the parent, and make sure that nothing of it is ever closed.
+
+        A child that closed an inherited connection would act with locks that it does not have; it
+        could even write the parent's old log over newer pages.
+        """
+        import ctypes
+
+        for connection in list(self.keep_in_child):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self.mutex = RLock()  # another thread of the parent may have held it
+        self.claims.clear()
+        self.inherited |= set(self.open_files)
+        self.open_files.clear()
+        self.keep_in_child.clear()
+
+
+_registry = _Registry()
+os.register_at_fork(after_in_child=lambda: _registry.enter_child())
+
+
+def acquire(path: Path) -> Claim:
+    """Take the claim on the session file *path*, which need not exist yet.
+
+    Raises :class:`SessionLocked` with the holder, and :class:`StorageUnsupported` where the file
+    system has no locks.
+    """
+    lock = lock_path(path)
+    private_directory(lock.parent)
+    with _registry.mutex:
+        key = _claim_key(lock)
+        if (held := _registry.claims.get(key)) is not None:
+            raise _locked(path, held.holder)
+        descriptor = _lock(path, lock)
+        holder = Holder(os.getpid(), socket.gethostname(), timestamps.now())
+        _write(descriptor, holder)
+        claim = _registry.claims[key] = Claim(key, lock, descriptor, holder)
+        return claim
+
+
+def writer_of(path: Path) -> Holder | None:
+    """Return who has the session file *path* open for writing, in any process of this machine."""
+    lock = lock_path(path)
+    with _registry.mutex:
+        try:
+            if (held := _registry.claims.get(_claim_key(lock))) is not None:
+                return held.holder
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _holder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def refuse_if_held_here(path: Path) -> None:
+    """Raise :class:`SessionLocked` if this process itself writes the session."""
+    with _registry.mutex, suppress(FileNotFoundError):
+        if (held := _registry.claims.get(_claim_key(lock_path(path)))) is not None:
+            raise _locked(path, held.holder)
+
+
+@contextmanager
+def untouched(path: Path) -> Iterator[bool]:
+    """Tell whether this process has no connection on *path*, and keep it so inside the block.
+
+    Only then may the file be opened and closed by itself, or with ``immutable=1``. Raises
+    :class:`SessionForked` if a connection on it was inherited.
+    """
+    with _registry.mutex:
+        try:
+            found = path.stat()
+        except OSError:
+            yield True
+            return
+        key = (found.st_dev, found.st_ino)
+        if key in _registry.inherited:
+            raise SessionForked(path.name.removesuffix(SUFFIX))
+        yield not _registry.open_files[key]
+
+
+def file_opened(path: Path) -> FileKey:
+    """Note that this process is about to have a connection on *path*; return what to give back."""
+    with untouched(path):
+        found = path.stat()
+        key = (found.st_dev, found.st_ino)
+        _registry.open_files[key] += 1
+        return key
+
+
+def file_closed(key: FileKey) -> None:
+    """Note that one connection is gone; *key* is what :func:`file_opened` returned."""
+    with _registry.mutex:
+        _registry.open_files[key] -= 1
+        if _registry.open_files[key] <= 0:
+            del _registry.open_files[key]
+
+
+def keep_in_child(connection: object) -> None:
+    """Make sure that a forked child never closes *connection*, not even at its exit."""
+    _registry.keep_in_child.add(connection)
+
+
+def _claim_key(lock: Path) -> _ClaimKey:
+    folder = lock.parent.stat()
+    return (folder.st_dev, folder.st_ino, lock.name)
+
+
+def _lock(path: Path, lock: Path) -> int:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _has_name(descriptor, lock):
+                return descriptor
+        except (BlockingIOError, PermissionError):
+            if (holder := _holder(descriptor)) is not None:
+                os.close(descriptor)
+                raise _locked(path, holder) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageUnsupported(
+                lock, f"the file system has no record locks ({error.strerror})"
+            ) from error
+        # The holder left between two calls: its file has no name any more, so try a new one.
+        os.close(descriptor)
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _write(descriptor: int, holder: Holder) -> None:
+    assert holder.since is not None
+    text = json.dumps(
+        {"pid": holder.pid, "host": holder.host, "since": timestamps.to_text(holder.since)}
+    )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode() + b"\n", 0)
+
+
+# struct flock, as fcntl(2) lays it out: type, whence, start, length, pid.
+_FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
+
+
+def _holder(descriptor: int) -> Holder | None:
+    """Ask the kernel who holds the lock; asking takes no lock, so it never disturbs a writer."""
+    darwin = sys.platform == "darwin"
+    fields = (0, 0, 0, fcntl.F_WRLCK, 0) if darwin else (fcntl.F_WRLCK, 0, 0, 0, 0)
+    answer = struct.unpack(
+        _FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, *fields))
+    )
+    kind, pid = (answer[3], answer[2]) if darwin else (answer[0], answer[4])
+    if kind == fcntl.F_UNLCK:
+        return None
+    written = _read(descriptor)
+    if written is None or (pid > 0 and written.pid != pid and written.host == socket.gethostname()):
+        return Holder(pid, None, None)  # the text is still its predecessor's
+    return written
+
+
+def _read(descriptor: int) -> Holder | None:
+    try:
+        text = json.loads(os.pread(descriptor, 4096, 0))
+        since = timestamps.from_text(text["since"])
+        return Holder(
+            int(text["pid"]), str(text["host"]), since if isinstance(since, datetime) else None
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _locked(path: Path, holder: Holder) -> SessionLocked:
+    return SessionLocked(path.name.removesuffix(SUFFIX), holder.pid, holder.host, holder.since)

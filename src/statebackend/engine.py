@@ -1,0 +1,252 @@
+"""The one engine of the process, and the connections that it gives for one session file.
+
+Each setting is a small function that says why; a connection that SQLite did not set up as asked
+is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from statebackend import claim, models
+from statebackend.errors import StorageUnsupported
+from statebackend.faults import storage_error
+from statebackend.paths import sqlite_uri, wal_path
+
+BUSY_TIMEOUT_MS = 5_000
+_BEGIN = "statebackend_begin"
+APPEND_ONLY_TABLES = tuple(
+    table.name for table in models.Base.metadata.sorted_tables if table.name != "session_meta"
+)
+
+
+_wanted: ContextVar[str] = ContextVar("statebackend_wanted_uri")
+
+
+def connect_for_writing(path: Path) -> Connection:
+    """Return a new connection on the existing session file *path*, WAL, durable, checked.
+
+    Until :func:`guard` is called on it, it may change the schema. Raises
+    :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
+    """
+    connection = _connect(path, sqlite_uri(path, "mode=rw"), begin="BEGIN IMMEDIATE")
+    with _closed_on_error(path, connection):
+        driver = driver_of(connection)
+        _write_ahead(driver, path)
+        _durable(driver)
+        _references(driver, path)
+    return connection
+
+
+def connect_for_reading(path: Path) -> Connection:
+    """Return a new connection on the session file *path* that cannot write, and leaves no trace.
+
+    On a file without a log, a read-only connection would leave `-wal` and `-shm` behind; one that
+    may write takes them away again when it closes. Beside a log, only a read-only one is sure not
+    to fold a dead writer's log into the file.
+    """
+    mode = "mode=ro" if wal_path(path).exists() else "mode=rw"
+    connection = _connect(path, sqlite_uri(path, mode), begin="BEGIN")
+    with _closed_on_error(path, connection):
+        driver = driver_of(connection)
+        driver.execute("PRAGMA query_only = ON")
+        driver.set_authorizer(_authorize_reader)
+    return connection
+
+
+def connect_in_memory() -> Connection:
+    """Return a connection on a new, empty database that is never written to a disk."""
+    return _connect(Path(":memory:"), ":memory:", begin="BEGIN IMMEDIATE")
+
+
+def guard(connection: Connection) -> None:
+    """Leave a writing connection only what a sole writer does (SB-10).
+
+    It may insert into the append-only tables and update ``session_meta``. UPDATE, DELETE and
+    REPLACE elsewhere, DDL, ATTACH and every pragma that could switch this off fail.
+    """
+    driver = driver_of(connection)
+    _forbid_replace(driver)
+    driver.set_authorizer(_authorize_writer)
+
+
+def driver_of(connection: Connection) -> sqlite3.Connection:
+    """Return the ``sqlite3`` connection below SQLAlchemy's."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+def _connect(path: Path, uri: str, *, begin: str) -> Connection:
+    token = _wanted.set(uri)
+    try:
+        connection = _engine.connect()
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+    except DBAPIError as error:
+        if isinstance(error.orig, sqlite3.Error):
+            raise storage_error(path, error.orig) from error
+        raise
+    finally:
+        _wanted.reset(token)
+    connection.info[_BEGIN] = begin
+    claim.keep_in_child(connection)
+    return connection
+
+
+@contextmanager
+def _closed_on_error(path: Path, connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(path, error) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _create() -> sqlite3.Connection:
+    # The legacy control is what leaves transactions to us: on Python 3.12 and newer it must be
+    # said, and `autocommit=True` there would make SQLAlchemy's commit do nothing.
+    legacy: dict[str, Any] = {}
+    if sys.version_info >= (3, 12):
+        legacy["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
+    connection: sqlite3.Connection = sqlite3.connect(
+        _wanted.get(),
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,  # set before anything can find the file busy
+        isolation_level=None,
+        check_same_thread=False,  # a handle may move between threads; its lock serialises use
+        cached_statements=256,
+        **legacy,
+    )
+    return connection
+
+
+# NullPool: a connection belongs to one file and one handle, so there is nothing to share. One
+# engine for all, because the cache of compiled statements lives on it.
+_engine = create_engine("sqlite://", creator=_create, poolclass=NullPool)
+
+
+@event.listens_for(_engine, "begin")
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and writes later cannot be upgraded once somebody else has
+    # committed, so a writing one takes the write lock at its start.
+    driver_of(connection).execute(connection.info[_BEGIN])
+
+
+def _write_ahead(driver: sqlite3.Connection, path: Path) -> None:
+    """WAL, so that readers and the writer do not wait for each other (SB-07)."""
+    (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StorageUnsupported(
+            path,
+            f"SQLite's WAL mode is not possible on this file system (it answered {mode!r}); "
+            "keep sessions on a local disk",
+        )
+
+
+def _durable(driver: sqlite3.Connection) -> None:
+    """FULL, since in WAL mode NORMAL may lose the last commits at a power loss."""
+    driver.execute("PRAGMA synchronous = FULL")
+
+
+def _references(driver: sqlite3.Connection, path: Path) -> None:
+    """Let SQLite enforce the references of the schema, which it does not by default."""
+    driver.execute("PRAGMA foreign_keys = ON")
+    if driver.execute("PRAGMA foreign_keys").fetchone() != (1,):
+        raise StorageUnsupported(path, "this SQLite library cannot enforce foreign keys")
+
+
+def _forbid_replace(driver: sqlite3.Connection) -> None:
+    """Abort INSERT OR REPLACE, whose deletes no authorizer is asked about (SB-10).
+
+    The triggers are TEMP ones: they live in the connection, not in the file. Deletes by REPLACE
+    fire triggers only while ``recursive_triggers`` is on.
+    """
+    driver.execute("PRAGMA recursive_triggers = ON")
+    for table in APPEND_ONLY_TABLES:
+        driver.execute(
+            f"CREATE TEMP TRIGGER {table}_is_append_only BEFORE DELETE ON main.{table} "
+            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        )
+
+
+_ALWAYS_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+    sqlite3.SQLITE_SAVEPOINT,
+}
+# Pragmas that only tell; those in the second set change something when given a value.
+_TELLING_PRAGMAS = {
+    "collation_list",
+    "compile_options",
+    "data_version",
+    "database_list",
+    "foreign_key_check",
+    "foreign_key_list",
+    "freelist_count",
+    "function_list",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "page_count",
+    "pragma_list",
+    "quick_check",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+}
+_TELLING_WITHOUT_VALUE = {
+    "auto_vacuum",
+    "busy_timeout",
+    "cache_size",
+    "encoding",
+    "foreign_keys",
+    "journal_mode",
+    "max_page_count",
+    "page_size",
+    "query_only",
+    "read_uncommitted",
+    "recursive_triggers",
+    "schema_version",
+    "synchronous",
+    "user_version",
+    "wal_autocheckpoint",
+}
+
+
+def _authorize_reader(action: int, one: str | None, two: str | None, *_rest: str | None) -> int:
+    if action in _ALWAYS_ALLOWED or (action == sqlite3.SQLITE_PRAGMA and _tells(one, two)):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _authorize_writer(
+    action: int, one: str | None, two: str | None, database: str | None, trigger: str | None
+) -> int:
+    """Allow what a sole writer does: insert into the logs, update ``session_meta``; and reading."""
+    if action == sqlite3.SQLITE_INSERT and database == "main" and one in APPEND_ONLY_TABLES:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_UPDATE and database == "main" and one == "session_meta":
+        return sqlite3.SQLITE_OK
+    return _authorize_reader(action, one, two, database, trigger)
+
+
+def _tells(pragma: str | None, value: str | None) -> bool:
+    return pragma in _TELLING_PRAGMAS or (pragma in _TELLING_WITHOUT_VALUE and value is None)

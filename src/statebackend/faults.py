@@ -1,0 +1,65 @@
+"""From SQLite's errors to this package's: decided by code, never by message text."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from statebackend.errors import (
+    SessionDamaged,
+    StateBackendError,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+)
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_DAMAGE_WHEN_READING = _DAMAGE | {sqlite3.SQLITE_OK, sqlite3.SQLITE_ERROR}
+
+
+def primary_code(error: BaseException) -> int:
+    """Return SQLite's primary result code of *error*, 0 when the driver raised it by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def read_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StateBackendError:
+    """Return the typed error for a session file that would not let itself be read.
+
+    Here the statements are known to be right, so SQLite's generic error ("no such table",
+    "unsupported file format") and a text that is not UTF-8 (the driver also decodes messages that
+    quote a damaged schema) mean damage too.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return SessionDamaged(path, ("a text is not UTF-8",))
+    if primary_code(error) in _DAMAGE_WHEN_READING:
+        return SessionDamaged(path, (str(error),))
+    return storage_error(path, error)
+
+
+def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
+    """Return the typed error for what SQLite raised about *path*."""
+    code = primary_code(error)
+    if code in _DAMAGE:
+        return SessionDamaged(path, (str(error),))
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull(path, "no room left; nothing was kept, make room and try again")
+    if code in _BUSY:
+        return StorageBusy(path, "is locked by another process; try again")
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return StorageError(path, f"{error} ({name})")
+
+
+@contextmanager
+def os_error(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses inside the block into a storage error."""
+    try:
+        yield
+    except OSError as error:
+        where = Path(error.filename) if isinstance(error.filename, str) else path
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(where, "no room left; nothing was kept") from error
+        raise StorageError(where, f"{error.strerror} ({type(error).__name__})") from error

@@ -1,0 +1,135 @@
+"""A look at a session file's bytes before SQLite touches it.
+
+Only safe while this process has no connection on the file: closing any descriptor of it would drop
+SQLite's POSIX locks. ``claim.untouched`` guards that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
+from statebackend.paths import journal_path, wal_path
+from statebackend.values import SCHEMA_VERSION
+
+_MAGIC = b"SQLite format 3\0"
+_WAL_MAGIC = (0x377F0682, 0x377F0683)
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the bytes say: size in bytes, page size in bytes, schema version.
+
+    ``user_version`` is the committed one, from the write-ahead log if that holds a newer header.
+    """
+
+    size: int
+    page_size: int
+    user_version: int
+
+
+def check_regular(path: Path) -> os.stat_result | None:
+    """Return the file's stat, None when there is none, and refuse what is not a plain file.
+
+    A symbolic link is refused too: SQLite would put the log beside its target, where another name
+    of the same session does not find it.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise SessionUnreadable(path, "is a symbolic link; a session is a plain file")
+    if not stat.S_ISREG(found.st_mode):
+        raise SessionUnreadable(path, "is not a plain file")
+    return found
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether a write-ahead log lies beside *path*."""
+    return wal_path(path).exists()
+
+
+def look(path: Path) -> Header:
+    """Read the header of *path* and judge it.
+
+    Raises :class:`SchemaTooNew` before anything else is done to the file (SB-31),
+    :class:`SessionDamaged` when the bytes cannot be a whole database, and
+    :class:`SessionUnreadable` when it never was a session.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(100)
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise SessionDamaged(path, (f"{size} bytes without the header of an SQLite database",))
+    page_size = _page_size(head)
+    if page_size is None:
+        raise SessionDamaged(path, ("the header's page size is impossible",))
+    version = _version(head)
+    if has_log(path):
+        version = _version_in_wal(wal_path(path)) or version
+    _check_not_newer(path, version)
+    if size % page_size:
+        raise SessionDamaged(path, (f"{size} bytes is not a whole number of pages",))
+    if _hot(journal_path(path)):
+        raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
+    check_version(path, version)
+    return Header(size, page_size, version)
+
+
+def check_version(path: Path, version: int) -> None:
+    """Refuse a version above the known ones, and none: no session was ever without."""
+    _check_not_newer(path, version)
+    if version <= 0:
+        raise SessionUnreadable(
+            path, f"carries no schema version (user_version {version}), so it is not a session"
+        )
+
+
+def _check_not_newer(path: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(path, version, SCHEMA_VERSION)
+
+
+def _page_size(head: bytes) -> int | None:
+    size = int.from_bytes(head[16:18], "big")
+    size = 65536 if size == 1 else size
+    return size if 512 <= size <= 65536 and size & (size - 1) == 0 else None
+
+
+def _version(head: bytes) -> int:
+    return int.from_bytes(head[60:64], "big", signed=True)
+
+
+def _hot(journal: Path) -> bool:
+    try:
+        with journal.open("rb") as file:
+            return file.read(1) not in (b"", b"\0")
+    except FileNotFoundError:
+        return False
+
+
+def _version_in_wal(log: Path) -> int | None:
+    """Return the version in the newest committed header page of a log, None when it holds none."""
+    committed = candidate = None
+    with log.open("rb") as file:
+        head = file.read(_WAL_HEADER)
+        if len(head) < _WAL_HEADER or int.from_bytes(head[:4], "big") not in _WAL_MAGIC:
+            return None
+        page_size, salts, position = int.from_bytes(head[8:12], "big"), head[16:24], _WAL_HEADER
+        while len(frame := file.read(_FRAME_HEADER + 64)) == _FRAME_HEADER + 64:
+            page, size_after_commit = struct.unpack(">II", frame[:8])
+            if frame[8:16] != salts:  # left over from before the log was last reset
+                break
+            if page == 1:
+                candidate = _version(frame[_FRAME_HEADER:])
+            if size_after_commit:
+                committed = candidate
+            position += _FRAME_HEADER + page_size
+            file.seek(position)
+    return committed

@@ -1,0 +1,106 @@
+"""The check of one session file: a report, never a change (SB-33; specification, "Corruption")."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from statebackend import telemetry
+from statebackend.errors import SessionDamaged, SessionUnreadable
+from statebackend.faults import read_error, storage_error
+from statebackend.header import check_version
+from statebackend.paths import SUFFIX, sqlite_uri
+
+TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
+_MAX_FINDINGS = 100
+
+
+def check_file(path: Path, *, immutable: bool) -> None:
+    """Check the session file *path* through a read-only connection of its own.
+
+    *immutable* is for a file without a log that nobody can change meanwhile: it leaves no file
+    behind. Raises as :func:`check_connection` does.
+    """
+    mode = "mode=ro&immutable=1" if immutable else "mode=ro"
+    try:
+        driver = sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=5)
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+    try:
+        check_connection(driver, path, full=True)
+    finally:
+        driver.close()
+
+
+def check_copy(path: Path, session_id: str) -> None:
+    """Check a copy of a session, which need not carry the session's name."""
+    driver = sqlite3.connect(sqlite_uri(path, "mode=ro&immutable=1"), uri=True)
+    try:
+        _checked(driver, path, session_id, full=True)
+    finally:
+        driver.close()
+
+
+def check_connection(driver: sqlite3.Connection, path: Path, *, full: bool) -> None:
+    """Check the session file *path* on *driver*: version, tables, meta row, and integrity.
+
+    Without *full*, the integrity check itself is left out. Raises :class:`SchemaTooNew`,
+    :class:`SessionDamaged` with the findings, :class:`SessionUnreadable` when it is another kind
+    of database, and the storage errors, which are never damage.
+    """
+    _checked(driver, path, path.name.removesuffix(SUFFIX), full=full)
+
+
+def _checked(driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool) -> None:
+    text_factory = driver.text_factory
+    # Bytes, because one text that is not UTF-8 would end a SELECT with an error.
+    driver.text_factory = bytes
+    try:
+        with telemetry.current().span("statebackend.integrity_check", path=str(path)):
+            _check(driver, path, session_id, full=full)
+    finally:
+        driver.text_factory = text_factory
+
+
+def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool) -> None:
+    try:
+        (version,) = driver.execute("PRAGMA user_version").fetchone()
+        check_version(path, version)
+        _check_tables(driver, path)
+        findings = _findings(driver) if full else []
+        if findings:
+            raise SessionDamaged(path, tuple(findings))
+        _check_meta(driver, path, session_id)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise read_error(path, error) from error
+
+
+def _check_tables(driver: sqlite3.Connection, path: Path) -> None:
+    names = {
+        name.decode(errors="replace")
+        for (name,) in driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    }
+    missing = sorted(TABLES - names)
+    if len(missing) == len(TABLES):
+        raise SessionUnreadable(path, "has none of a session's tables, so it is not a session")
+    if missing:
+        raise SessionDamaged(path, tuple(f"table {name} is missing" for name in missing))
+
+
+def _findings(driver: sqlite3.Connection) -> list[str]:
+    rows = driver.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})")
+    lines = [line.decode(errors="replace") for (line,) in rows]
+    return [] if lines == ["ok"] else lines
+
+
+def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:
+    rows = driver.execute("SELECT session_id FROM session_meta LIMIT 2").fetchall()
+    if len(rows) != 1:
+        found = "more than one row" if rows else "no row"
+        raise SessionDamaged(path, (f"session_meta holds {found}",))
+    stored = rows[0][0]
+    text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+    if text != session_id:
+        raise SessionUnreadable(
+            path, f"holds session {text!r}; a session's file carries its id, so rename it back"
+        )

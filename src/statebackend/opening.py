@@ -1,0 +1,220 @@
+"""Creating and opening one session file: the order of the steps is what keeps it safe.
+
+Each step has its reason beside it; moving one breaks a guarantee.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from statebackend import claim, engine, header, integrity, migrate, models, telemetry
+from statebackend.claim import FileKey
+from statebackend.errors import (
+    SchemaOutdated,
+    SessionExists,
+    SessionLocked,
+    SessionNotFound,
+    StorageError,
+)
+from statebackend.faults import os_error
+from statebackend.handle import Session, SessionView
+from statebackend.paths import (
+    SUFFIX,
+    corrupt_path,
+    creating_path,
+    fsync_directory,
+    private_directory,
+)
+from statebackend.repositories.statements import insert_text
+from statebackend.values import SCHEMA_VERSION
+
+_Opened = TypeVar("_Opened", Session, SessionView)
+
+_INSERT_META = insert_text(models.SessionMeta)
+
+
+def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
+    """Create the session file *path* with its one row of ``session_meta``, and open it.
+
+    The file is built whole under another name and then linked to its own, so that a session
+    either is or is not. Raises :class:`SessionExists`, :class:`SessionLocked` and the storage
+    errors.
+    """
+    with os_error(path), telemetry.current().span("statebackend.create", path=str(path)):
+        private_directory(path.parent)
+        held = claim.acquire(path)
+        try:
+            if os.path.lexists(path) or corrupt_path(path).exists():
+                raise SessionExists(path.name.removesuffix(SUFFIX), path)
+            _build(path, meta_row)
+            return _opened(path, lambda file: _writing(path, file, held))
+        except BaseException:
+            held.release()
+            raise
+
+
+def open_for_writing(path: Path) -> Session:
+    """Open an existing session as its sole writer (specification, "Schema migration").
+
+    Raises :class:`SessionNotFound`, :class:`SchemaTooNew`, :class:`SessionLocked`,
+    :class:`SessionDamaged`, :class:`SessionUnreadable`, :class:`MigrationFailed` and the storage
+    errors; the file is then as it was.
+    """
+    with os_error(path), telemetry.current().span("statebackend.open", path=str(path)):
+        _find(path)
+        claim.refuse_if_held_here(path)
+        _look(path)  # a newer file is refused before even the claim touches the folder
+        held = claim.acquire(path)
+        try:
+            _tidy(path)
+            return _opened(path, lambda file: _checked_writing(path, file, held))
+        except BaseException:
+            held.release()
+            raise
+
+
+def open_for_reading(path: Path, *, check: bool) -> SessionView:
+    """Open an existing session for reading; without *check*, leave the integrity check out.
+
+    A file of an older version is migrated first, as by :func:`open_for_writing`; where that is not
+    possible now, :class:`SchemaOutdated` says why. Damage is reported, never repaired.
+    """
+    with os_error(path), telemetry.current().span("statebackend.read", path=str(path)):
+        _find(path)
+        found = _look(path)
+        if found is not None and found.user_version < SCHEMA_VERSION:
+            _migrate_first(path, found.user_version)
+        return _opened(path, lambda file: _checked_reading(path, file, check=check))
+
+
+def _find(path: Path) -> None:
+    if header.check_regular(path) is None:
+        raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
+
+
+def _look(path: Path) -> header.Header | None:
+    """Look at the bytes, unless a connection of this process is on the file."""
+    with claim.untouched(path) as alone:
+        return header.look(path) if alone else None
+
+
+def _opened(path: Path, connect: Callable[[FileKey], _Opened]) -> _Opened:
+    file = claim.file_opened(path)
+    try:
+        return connect(file)
+    except BaseException:
+        claim.file_closed(file)
+        raise
+
+
+def _checked_writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
+    # Through a connection that cannot write: opening and closing a damaged file read-write would
+    # fold its log in and take the evidence away.
+    _check(path)
+    return _writing(path, file, held)
+
+
+def _check(path: Path) -> None:
+    # Without a log, and with the claim held, nobody changes the file under an immutable look; it
+    # leaves no file behind.
+    integrity.check_file(path, immutable=not header.has_log(path))
+
+
+def _writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
+    connection = engine.connect_for_writing(path)
+    try:
+        if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
+            migrate.upgrade(connection, path)
+        engine.guard(connection)
+        return Session(path, file, connection, held)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _checked_reading(path: Path, file: FileKey, *, check: bool) -> SessionView:
+    connection = engine.connect_for_reading(path)
+    try:
+        integrity.check_connection(engine.driver_of(connection), path, full=check)
+        return SessionView(path, file, connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _migrate_first(path: Path, found_version: int) -> None:
+    try:
+        open_for_writing(path).close()
+    except (SessionLocked, StorageError) as error:
+        raise SchemaOutdated(path, found_version, SCHEMA_VERSION, str(error)) from error
+
+
+def _tidy(path: Path) -> None:
+    """Take away what a create that was killed left; the claim says that none is at work."""
+    with suppress(FileNotFoundError):
+        creating_path(path).unlink()
+
+
+def _build(path: Path, meta_row: tuple[str | int | None, ...]) -> None:
+    building = creating_path(path)
+    _tidy(path)
+    try:
+        _write_durably(building, _image(meta_row))
+        _link(building, path)
+    finally:
+        with suppress(FileNotFoundError):
+            building.unlink()
+    fsync_directory(path.parent)
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)  # whatever the umask took away
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _link(building: Path, path: Path) -> None:
+    """Give the whole file its name, never over another one."""
+    try:
+        os.link(building, path)
+    except FileExistsError:
+        raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
+    except OSError:  # no hard links here; the claim keeps every other create away meanwhile
+        if os.path.lexists(path):
+            raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
+        building.rename(path)
+
+
+def _image(meta_row: tuple[str | int | None, ...]) -> bytes:
+    """Return the bytes of a new session file: the migrated schema and its one row, in WAL mode."""
+    driver = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        driver.deserialize(_schema_image())
+        driver.execute(_INSERT_META, meta_row)
+        image = bytearray(driver.serialize())
+    finally:
+        driver.close()
+    image[18:20] = b"\2\2"  # the header's write and read version: 2 says WAL
+    return bytes(image)
+
+
+@cache
+def _schema_image() -> bytes:
+    """Return an empty database at the current version, made by the revisions, once a process."""
+    connection: Connection = engine.connect_in_memory()
+    try:
+        migrate.upgrade(connection, Path(":memory:"))
+        return engine.driver_of(connection).serialize()
+    finally:
+        connection.close()

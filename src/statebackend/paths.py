@@ -1,0 +1,78 @@
+"""Where the session files are, and the names beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from statebackend.ids import check_session_id
+
+SUFFIX = ".sqlite"
+
+
+def sessions_directory() -> Path:
+    """Return ``$XDG_STATE_HOME/agent/sessions``, absolute (SB-01).
+
+    Unset, empty and relative values fall back to ``~/.local/state``, as the XDG standard says,
+    on every system.
+    """
+    from platformdirs.unix import Unix
+
+    return Path(Unix("agent", appauthor=False).user_state_dir) / "sessions"
+
+
+def session_path(directory: Path, session_id: str) -> Path:
+    """Return the file of a session; an id that is not a ULID cannot name one."""
+    return directory / (check_session_id(session_id) + SUFFIX)
+
+
+def wal_path(path: Path) -> Path:
+    """Return the write-ahead log beside *path*."""
+    return path.with_name(path.name + "-wal")
+
+
+def journal_path(path: Path) -> Path:
+    """Return the rollback journal beside *path*."""
+    return path.with_name(path.name + "-journal")
+
+
+def lock_path(path: Path) -> Path:
+    """Return the lock file of the session file *path*: ``.locks/<session_id>.lock``."""
+    return path.parent / ".locks" / (path.name.removesuffix(SUFFIX) + ".lock")
+
+
+def creating_path(path: Path) -> Path:
+    """Return the name under which the session file *path* is built before it exists."""
+    return path.with_name(path.name + ".creating")
+
+
+def corrupt_path(path: Path) -> Path:
+    """Return the name that a damaged session file gets when it is set aside."""
+    return path.with_name(path.name + ".corrupt")
+
+
+def sqlite_uri(path: Path, parameters: str) -> str:
+    """Return SQLite's URI of *path*; quoting keeps ``?``, ``#`` and ``%`` in a name literal."""
+    return f"file:{quote(str(path))}?{parameters}"
+
+
+def private_directory(path: Path) -> None:
+    """Make *path* and its missing parents; what is made is for the owner only."""
+    if path.is_dir():
+        return
+    private_directory(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    path.chmod(0o700)  # whatever the umask took away
+
+
+def fsync_directory(path: Path) -> None:
+    """Make changes of names in the folder *path* survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""``cost_ledger``: the spend of each model turn."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, func, select
+
+from statebackend import models, rows
+from statebackend.repositories.statements import insert_text, table_of
+from statebackend.values import Cost, CostEntry, CostTotals
+
+_INSERT = insert_text(models.CostLedger)
+_table = table_of(models.CostLedger)
+_c = _table.c
+_TOKENS = _c.input_tokens + _c.output_tokens + _c.cache_write_tokens + _c.cache_read_tokens
+
+
+def insert(driver: sqlite3.Connection, event_sequence: int, cost: Cost) -> None:
+    """Add the row of one message, the numbers exactly as given."""
+    driver.execute(
+        _INSERT,
+        (
+            event_sequence,
+            cost.provider_name,
+            cost.model_id,
+            cost.input_tokens,
+            cost.output_tokens,
+            cost.cache_write_tokens,
+            cost.cache_read_tokens,
+            cost.cost_usd,
+        ),
+    )
+
+
+def select_page(connection: Connection, *, after_sequence: int, limit: int) -> Sequence[CostEntry]:
+    """Return the next rows in sequence order, empty at the end."""
+    query = (
+        select(_table).where(_c.sequence > after_sequence).order_by(_c.sequence).limit(limit)
+    )
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def select_of_event(connection: Connection, event_sequence: int) -> Cost | None:
+    """Return the cost of one message, None when it has no row."""
+    row = connection.execute(select(_table).where(_c.event_sequence == event_sequence)).first()
+    return None if row is None else _entry(row).cost
+
+
+def select_totals(connection: Connection) -> CostTotals:
+    """Return the sums over all rows."""
+    halves = [
+        func.sum(half)
+        for name in rows.COUNTERS
+        for half in (_c[name].bitwise_rshift(32), _c[name].bitwise_and(0xFFFFFFFF))
+    ]
+    query = select(func.count(), func.sum(_c.cost_usd), unpriced_count(), *halves)
+    return rows.cost_totals(tuple(connection.execute(query).one()))
+
+
+def unpriced_count() -> ColumnElement[int]:
+    """Return the count of the rows that hold tokens but cost 0.0."""
+    return func.count().filter(_c.cost_usd == 0, _TOKENS > 0)
+
+
+def _entry(row: Row[Any]) -> CostEntry:
+    return CostEntry(
+        row.sequence,
+        row.event_sequence,
+        Cost(
+            provider_name=row.provider_name,
+            model_id=row.model_id,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            cache_write_tokens=row.cache_write_tokens,
+            cache_read_tokens=row.cache_read_tokens,
+            cost_usd=row.cost_usd,
+        ),
+    )

@@ -1,0 +1,108 @@
+"""``events``: the append-only log."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from statebackend import models, rows, timestamps
+from statebackend.repositories.pending import PendingEvent
+from statebackend.repositories.statements import insert_text, table_of
+from statebackend.values import Event, EventHeader
+
+_INSERT = insert_text(models.Event)
+_table = table_of(models.Event)
+_c = _table.c
+_HEADER_COLUMNS = [column for column in _table.columns if column is not _c.payload]
+
+
+def insert(driver: sqlite3.Connection, pending: PendingEvent) -> int:
+    """Add one row and return the sequence that SQLite gave it."""
+    producer = pending.producer
+    cursor = driver.execute(
+        _INSERT,
+        (
+            pending.id,
+            timestamps.to_text(pending.timestamp),
+            pending.kind,
+            producer.category,
+            producer.name,
+            producer.version,
+            pending.schema_version,
+            pending.payload,
+        ),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def select_page(
+    connection: Connection,
+    *,
+    after_sequence: int,
+    kinds: Collection[str] | None,
+    limit: int,
+    limit_bytes: int,
+    payloads: bool,
+) -> Sequence[EventHeader]:
+    """Return the next rows in sequence order.
+
+    At most *limit*, and no further one once their payloads reach *limit_bytes*; empty at the end.
+    """
+    columns = list(_table.columns) if payloads else _HEADER_COLUMNS
+    query = (
+        _of_kinds(select(*columns), kinds)
+        .where(_c.sequence > after_sequence)
+        .order_by(_c.sequence)
+        .limit(limit)
+    )
+    page: list[EventHeader] = []
+    size = 0
+    with connection.execute(query) as result:
+        for row in result:
+            page.append(rows.event(row) if payloads else rows.event_header(row))
+            if payloads:
+                size += len(row[8])
+                if size >= limit_bytes:
+                    break
+    return page
+
+
+def select_by_id(connection: Connection, event_id: str) -> Event | None:
+    """Return the event of this id."""
+    row = connection.execute(select(_table).where(_c.id == event_id)).first()
+    return None if row is None else rows.event(row)
+
+
+def sequence_before_last(
+    connection: Connection, kinds: Collection[str] | None, count: int
+) -> int:
+    """Return the sequence after which the last *count* events come."""
+    query = (
+        _of_kinds(select(_c.sequence), kinds)
+        .order_by(_c.sequence.desc())
+        .limit(1)
+        .offset(count - 1)
+    )
+    first = connection.execute(query).scalar()
+    return 0 if first is None else int(first) - 1
+
+
+def count_by_kind(connection: Connection) -> dict[str, int]:
+    """Return the number of events of each kind, most frequent first."""
+    query = select(_c.kind, func.count()).group_by(_c.kind)
+    counted = [(str(kind), int(count)) for kind, count in connection.execute(query)]
+    return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _of_kinds(query: Select[Any], kinds: Collection[str] | None) -> Select[Any]:
+    if kinds is None:
+        return query
+    if len(kinds) == 1:
+        return query.where(_c.kind == next(iter(kinds)))
+    # An expression in place of the column: through the index of kinds, SQLite would collect and
+    # sort the entries of all of them again for every page.
+    return query.where(_c.kind.concat("").in_(sorted(kinds)))

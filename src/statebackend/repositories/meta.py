@@ -1,0 +1,37 @@
+"""``session_meta``: the one row that is updated in place (SB-20)."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy import Connection, func, orm, select
+
+from statebackend import models, rows
+from statebackend.repositories import costs
+from statebackend.repositories.statements import table_of
+from statebackend.values import SessionInfo
+
+_table = table_of(models.SessionMeta)
+_ledger = table_of(models.CostLedger)
+_SELECT_STATUS = str(select(_table.c.status))
+
+
+def select_info(connection: Connection, *, live: bool) -> SessionInfo:
+    """Return the row with the cost summed now (SB-22)."""
+    query = select(
+        *_table.columns,
+        select(func.sum(_ledger.c.cost_usd)).scalar_subquery(),
+        select(costs.unpriced_count()).select_from(_ledger).scalar_subquery(),
+    )
+    return rows.session_info(tuple(connection.execute(query).one()), live=live)
+
+
+def select_status(driver: sqlite3.Connection) -> str:
+    """Return the stored status word."""
+    (status,) = driver.execute(_SELECT_STATUS).fetchone()
+    return str(status)
+
+
+def get(session: orm.Session, session_id: str) -> models.SessionMeta:
+    """Return the mapped row, to be changed in the caller's transaction."""
+    return session.get_one(models.SessionMeta, session_id)

@@ -1,0 +1,203 @@
+"""Summaries of many session files, with ``sqlite3`` alone and without ever writing (SB-27).
+
+Names are ULIDs, so the newest N sessions cost N opens. A file without a log is read in the
+immutable mode, which is fast and leaves nothing behind, with a look before and after that nobody
+changed it; all else is read the ordinary way. Order and age never come from file times.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from statebackend import claim, rows, telemetry
+from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
+from statebackend.faults import os_error, read_error
+from statebackend.header import check_regular, check_version
+from statebackend.ids import is_session_id
+from statebackend.paths import SUFFIX, lock_path, sqlite_uri
+from statebackend.values import BadSession, CostTotals, SessionInfo
+
+_T = TypeVar("_T")
+Reader = Callable[[sqlite3.Connection, bool], _T]
+"""Reads one open file; the second argument tells whether a writer has the session open."""
+
+# A change within the clock's grain of the one before may leave the file's times as they were, so
+# the look before and after proves something only for a file that has been quiet for longer.
+_GRAIN_NS = 50_000_000
+_MIN_DATABASE_BYTES = 512
+_BUSY_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The names in a sessions folder: session stems newest first, and what else belongs to them.
+
+    ``orphans`` maps a stem without a session file to what is left of it.
+    """
+
+    stems: list[str]
+    orphans: dict[str, str]
+
+
+def list_folder(directory: Path) -> Folder:
+    """Read the names in *directory*, opening no file; a missing folder is an empty one."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        names = []
+    present = {name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX)}
+    orphans: dict[str, str] = {}
+    for ending, problem in _LEFTOVERS:
+        for name in names:
+            if name.endswith(ending) and (stem := name[: -len(ending)]) not in present:
+                orphans.setdefault(stem, problem)
+    return Folder(sorted(present | orphans.keys(), reverse=True), orphans)
+
+
+_NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
+_LEFTOVERS = (
+    (SUFFIX + ".corrupt", "only its damaged original is left (.sqlite.corrupt)"),
+    (SUFFIX + "-wal", "its file is gone, only the write-ahead log is left (.sqlite-wal)"),
+)
+
+
+def read_each(
+    directory: Path, read: Reader[_T], stems: list[str] | None = None
+) -> Iterator[tuple[str, _T | BadSession]]:
+    """Read every session file of *directory*, newest first, lazily: its stem and what was read.
+
+    A file that cannot be read comes as a :class:`BadSession` and ends nothing. With *stems*, only
+    those, in the order given.
+    """
+    folder = list_folder(directory)
+    claimed = _claimed(directory)
+    for stem in folder.stems if stems is None else stems:
+        path = directory / (stem + SUFFIX)
+        try:
+            if stem in folder.orphans:
+                raise SessionUnreadable(path, folder.orphans[stem])
+            if is_session_id(stem) is None:
+                raise SessionUnreadable(path, _NOT_AN_ID)
+            one: _T | BadSession = _read(path, read, stem in claimed)
+        except FileNotFoundError:
+            continue  # deleted since the folder was read
+        except StateBackendError as error:
+            problem = getattr(error, "problem", None) or str(error)
+            one = BadSession(session_id=stem, path=path, problem=problem, error=error)
+        yield stem, one
+
+
+def read_summary(driver: sqlite3.Connection, live: bool) -> SessionInfo:
+    """Return the summary of one open file."""
+    found = driver.execute(_SUMMARY).fetchall()
+    if len(found) != 1:
+        raise sqlite3.DatabaseError(
+            f"session_meta holds {'no row' if not found else 'more than one row'}"
+        )
+    return rows.session_info(found[0], live=live)
+
+
+def read_totals(driver: sqlite3.Connection, live: bool) -> tuple[SessionInfo, CostTotals]:
+    """Return the summary of one open file, and the sums of its ledger."""
+    return (
+        read_summary(driver, live),
+        rows.cost_totals(driver.execute(f"SELECT {TOTALS} FROM cost_ledger").fetchone()),
+    )
+
+
+_UNPRICED = (
+    "count(*) FILTER (WHERE cost_usd = 0 AND "
+    "input_tokens + output_tokens + cache_write_tokens + cache_read_tokens > 0)"
+)
+_SUMMARY = (
+    "SELECT session_id, parent_session_id, profile, status, depth, started_at, ended_at, "
+    "(SELECT sum(cost_usd) FROM cost_ledger), "
+    f"(SELECT {_UNPRICED} FROM cost_ledger) FROM session_meta LIMIT 2"
+)
+TOTALS = ", ".join(
+    ["count(*)", "sum(cost_usd)", _UNPRICED]
+    + [half for name in rows.COUNTERS for half in (f"sum({name} >> 32)", f"sum({name} & 4294967295)")]
+)
+"""The columns that :func:`statebackend.rows.cost_totals` takes, over ``cost_ledger``."""
+
+
+class _Changed(Exception):
+    """Somebody changed the file during an immutable read, or may have."""
+
+
+def _read(path: Path, read: Reader[_T], maybe_live: bool) -> _T:
+    with telemetry.current().span("statebackend.scan", path=str(path)), os_error(path):
+        before = check_regular(path)
+        if before is None:
+            raise FileNotFoundError
+        if before.st_size < _MIN_DATABASE_BYTES:
+            # SQLite takes an empty file for an empty database, and deletes its log.
+            raise SessionDamaged(path, (f"{before.st_size} bytes, no whole database",))
+        live = maybe_live and claim.writer_of(path) is not None
+        try:
+            return _read_quiet(path, read, live, before)
+        except _Changed:
+            return _read_shared(path, read, live)
+
+
+def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result) -> _T:
+    wal = f"{path}-wal"
+    with claim.untouched(path) as alone:
+        if not alone or os.path.exists(wal) or time.time_ns() - _newest(before) < _GRAIN_NS:
+            raise _Changed
+        try:
+            return _query(path, "mode=ro&immutable=1", read, live)
+        finally:
+            # Overrides what was read, and also an error: half of a change can look like damage.
+            if os.path.exists(wal) or _signature(os.lstat(path)) != _signature(before):
+                raise _Changed
+
+
+def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:
+    # Without a log, a connection that may write leaves nothing behind when it closes, where a
+    # read-only one would; beside a log it is the other way round.
+    mode = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=rw"
+    file = claim.file_opened(path)
+    try:
+        return _query(path, mode, read, live)
+    finally:
+        claim.file_closed(file)
+
+
+def _query(path: Path, mode: str, read: Reader[_T], live: bool) -> _T:
+    driver = sqlite3.connect(
+        sqlite_uri(path, mode), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+    )
+    try:
+        driver.execute("PRAGMA query_only = ON")
+        (version,) = driver.execute("PRAGMA user_version").fetchone()
+        check_version(path, version)
+        return read(driver, live)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise read_error(path, error) from error
+    finally:
+        driver.close()
+
+
+def _claimed(directory: Path) -> frozenset[str]:
+    """Return the stems that have a lock file: only those can have a living writer."""
+    try:
+        names = os.listdir(lock_path(directory / ("x" + SUFFIX)).parent)
+    except OSError:
+        return frozenset()
+    return frozenset(name.removesuffix(".lock") for name in names)
+
+
+def _newest(found: os.stat_result) -> int:
+    return max(found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,0 +1,357 @@
+"""``StateBackend``: the folder of sessions."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from statebackend import ids, rows, scan, timestamps, validation
+from statebackend.errors import InvalidValue, SessionNotFound
+from statebackend.forest import arrange, descendants
+from statebackend.paths import session_path, sessions_directory
+from statebackend.values import (
+    BadSession,
+    CostGroup,
+    CostReport,
+    CostTotals,
+    PlanRule,
+    PlanRules,
+    Producer,
+    ProducerCategory,
+    ReferencedProducers,
+    SessionCost,
+    SessionInfo,
+    SessionStatus,
+    SessionTree,
+)
+
+if TYPE_CHECKING:
+    from statebackend.handle import Session, SessionView
+
+CostGrouping = Literal["model", "provider", "session", "day", "profile"]
+
+
+class StateBackend:
+    """The sessions of one folder, one SQLite file each (specification, "File layout").
+
+    Without *directory* it is ``$XDG_STATE_HOME/agent/sessions``, as the specification fixes it;
+    the argument is for tests, backups and tools. The path is made absolute once, so a later change
+    of the working directory does not matter. Nothing is made until a session is.
+
+    Listing and everything else across sessions scans the files, reads them with ``sqlite3`` alone
+    and never writes. Nothing here ever deletes a session.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        chosen = sessions_directory() if directory is None else Path(directory)
+        self.directory = Path(os.path.abspath(chosen))
+
+    def __repr__(self) -> str:
+        return f"StateBackend({str(self.directory)!r})"
+
+    # -- one session ---------------------------------------------------------------------------
+
+    def create(
+        self,
+        profile: str,
+        *,
+        parent_session_id: str | None = None,
+        depth: int = 0,
+        session_id: str | None = None,
+        started_at: datetime | None = None,
+    ) -> Session:
+        """Create a session with status running and return it open for writing; durable on return.
+
+        Without *session_id* one is made whose time is *started_at* (now when None). Raises
+        :class:`InvalidValue`, :class:`SessionExists` and the storage errors.
+        """
+        from statebackend import opening
+
+        validation.check_text("profile", profile)
+        validation.check_integer("depth", depth)
+        if parent_session_id is not None:
+            ids.check_session_id(parent_session_id, "parent_session_id")
+        started_at = (
+            timestamps.now()
+            if started_at is None
+            else timestamps.normalize("started_at", started_at)
+        )
+        if session_id is None:
+            session_id = ids.new_session_id(started_at)
+        path = session_path(self.directory, session_id)
+        if session_id == parent_session_id:
+            raise InvalidValue("parent_session_id", "a session cannot be its own parent")
+        return opening.create(
+            path,
+            (
+                session_id,
+                parent_session_id,
+                profile,
+                SessionStatus.RUNNING,
+                depth,
+                timestamps.to_text(started_at),
+                None,
+            ),
+        )
+
+    def open(self, session_id: str) -> Session:
+        """Open a session for writing, as its sole writer: check, migrate if old, claim.
+
+        Raises :class:`SessionNotFound`, :class:`SessionLocked` naming the other writer,
+        :class:`SchemaTooNew`, :class:`SessionDamaged`, :class:`SessionUnreadable`,
+        :class:`MigrationFailed` and the storage errors. In every case the file is as it was.
+        """
+        from statebackend import opening
+
+        return opening.open_for_writing(session_path(self.directory, session_id))
+
+    def read(self, session_id: str, *, check: bool = True) -> SessionView:
+        """Open a session for reading, also while a writer has it; the folder stays as it is.
+
+        *check* runs SQLite's integrity check first, whose time grows with the file. Raises as
+        :meth:`open` does, but :class:`SessionLocked`; and :class:`SchemaOutdated`.
+        """
+        from statebackend import opening
+
+        return opening.open_for_reading(session_path(self.directory, session_id), check=check)
+
+    def copy(self, session_id: str, path: str | os.PathLike[str]) -> Path:
+        """Write a consistent copy of a session, also of a live one, and return its path.
+
+        *path* must not exist yet; if it is a folder, the copy goes into it under the session's
+        own name. The copy is made by SQLite's backup, checked, and readable by its owner only.
+        """
+        from statebackend import copying
+
+        with self.read(session_id, check=False) as view:
+            return copying.copy(view, Path(path))
+
+    # -- across sessions -----------------------------------------------------------------------
+
+    def ids(self) -> Iterator[str]:
+        """Return the stem of every session file, newest first, without opening any."""
+        return iter(scan.list_folder(self.directory).stems)
+
+    def scan(self) -> Iterator[SessionInfo | BadSession]:
+        """Return every session, newest first, lazily; a bad file is a :class:`BadSession`."""
+        return (found for _stem, found in scan.read_each(self.directory, scan.read_summary))
+
+    def list(
+        self,
+        *,
+        limit: int | None = 20,
+        after: str | None = None,
+        status: SessionStatus | str | None = None,
+        profile: str | None = None,
+        parent_session_id: str | None = None,
+        roots: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[SessionInfo | BadSession]:
+        """Return the newest sessions, at most *limit* (None: all), those that match every filter.
+
+        *after* goes on behind the last ``session_id`` of the page before. *since* (inclusive) and
+        *until* (exclusive) go by the time in the id. *roots* leaves out sessions with a parent.
+        A file that cannot be read matches every filter, since nobody knows, and comes as a
+        :class:`BadSession`. Only the files shown, or looked at by a filter, are opened.
+        """
+        if limit is not None:
+            validation.check_integer("limit", limit)
+        if status is not None:
+            status = validation.check_word("status", SessionStatus, status)
+        if parent_session_id is not None:
+            ids.check_session_id(parent_session_id, "parent_session_id")
+        stems = _between(scan.list_folder(self.directory).stems, after, since, until)
+        found: list[SessionInfo | BadSession] = []
+        if limit == 0:
+            return found
+        for _stem, one in scan.read_each(self.directory, scan.read_summary, stems):
+            if isinstance(one, BadSession) or (
+                (status is None or one.status == status)
+                and (profile is None or one.profile == profile)
+                and (parent_session_id is None or one.parent_session_id == parent_session_id)
+                and not (roots and one.parent_session_id is not None)
+            ):
+                found.append(one)
+                if len(found) == limit:
+                    break
+        return found
+
+    def children(self, session_id: str) -> builtins.list[SessionInfo]:
+        """Return the sessions whose parent is *session_id*, newest first."""
+        listed = self.list(limit=None, parent_session_id=session_id)
+        return [one for one in listed if isinstance(one, SessionInfo)]
+
+    def stale(self) -> builtins.list[SessionInfo]:
+        """Return the sessions that say running but have no living writer, newest first."""
+        return [
+            one
+            for one in self.scan()
+            if isinstance(one, SessionInfo)
+            and one.status == SessionStatus.RUNNING
+            and not one.live
+        ]
+
+    def tree(self, session_id: str | None = None) -> SessionTree:
+        """Return all sessions as trees, or the one below *session_id*, with their cost.
+
+        Raises :class:`SessionNotFound` if *session_id* is not among the readable sessions.
+        """
+        if session_id is not None:
+            self._read_one(session_id)
+        sessions, bad = self._totals()
+        return SessionTree(nodes=tuple(arrange(sessions, session_id)), unreadable=bad)
+
+    def cost(self, session_id: str, *, tree: bool = False) -> SessionCost:
+        """Return what a session cost, summed now from its ledger; with *tree*, inclusive too.
+
+        No roll-up is stored anywhere, so sums over all sessions count nothing twice.
+        """
+        ids.check_session_id(session_id)
+        if not tree:
+            _info, own = self._read_one(session_id)
+            return SessionCost(
+                session_id=session_id, own=own, inclusive=None, sessions=1, unreadable=()
+            )
+        nodes = self.tree(session_id)
+        return SessionCost(
+            session_id=session_id,
+            own=nodes.nodes[0].own,
+            inclusive=nodes.nodes[0].inclusive,
+            sessions=len(nodes.nodes),
+            unreadable=nodes.unreadable,
+        )
+
+    def cost_by(
+        self,
+        by: CostGrouping,
+        *,
+        session_ids: Iterable[str] | None = None,
+        tree: bool = False,
+    ) -> CostReport:
+        """Return the spend of these sessions (None: all) by group, the dearest group first.
+
+        With *tree*, their descendants are in as well, each session once. A day is the UTC date of
+        the event that caused the spend, as stored.
+        """
+        if by not in _GROUPS:
+            raise InvalidValue("by", f"{by!r} is not one of: {', '.join(get_args(CostGrouping))}")
+        stems = None if session_ids is None else list(dict.fromkeys(session_ids))
+        unreadable: list[BadSession] = []
+        for stem in stems or ():
+            self._read_one(stem)
+        if stems is not None and tree:
+            sessions, bad = self._totals()
+            unreadable.extend(bad)
+            stems = descendants(sessions, stems)
+        sums: dict[str, list[CostTotals]] = {}
+        for _stem, one in scan.read_each(self.directory, _groups_reader(by), stems):
+            if isinstance(one, BadSession):
+                unreadable.append(one)
+                continue
+            for key, totals in one:
+                sums.setdefault(key, []).append(totals)
+        groups = [CostGroup(key=key, totals=rows.add_totals(parts)) for key, parts in sums.items()]
+        groups.sort(key=lambda group: (-(group.totals.cost_usd or 0.0), group.key))
+        return CostReport(groups=tuple(groups), unreadable=tuple(unreadable))
+
+    def plan_rules(self) -> PlanRules:
+        """Return how often each rule took each decision, over all sessions."""
+        counts: dict[tuple[str, str], int] = {}
+        bad: list[BadSession] = []
+        for _stem, one in scan.read_each(self.directory, _read_plan_rules):
+            if isinstance(one, BadSession):
+                bad.append(one)
+                continue
+            for decided_by, decision, count in one:
+                key = (decided_by, decision)
+                counts[key] = counts.get(key, 0) + count
+        rules = [
+            PlanRule(decided_by=decided_by, decision=decision, count=count)
+            for (decided_by, decision), count in counts.items()
+        ]
+        rules.sort(key=lambda rule: (-rule.count, rule.decided_by, rule.decision))
+        return PlanRules(rules=tuple(rules), unreadable=tuple(bad))
+
+    def referenced_producers(self) -> ReferencedProducers:
+        """Return every plug-in build that a session refers to: what a cache must keep."""
+        referenced: set[tuple[str, str, str]] = set()
+        bad: list[BadSession] = []
+        for _stem, one in scan.read_each(self.directory, _read_producers):
+            if isinstance(one, BadSession):
+                bad.append(one)
+            else:
+                referenced.update(one)
+        return ReferencedProducers(
+            producers=tuple(Producer(*one) for one in sorted(referenced)), unreadable=tuple(bad)
+        )
+
+    def _totals(self) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], tuple[BadSession, ...]]:
+        sessions: list[tuple[SessionInfo, CostTotals]] = []
+        bad: list[BadSession] = []
+        for _stem, one in scan.read_each(self.directory, scan.read_totals):
+            if isinstance(one, BadSession):
+                bad.append(one)
+            else:
+                sessions.append(one)
+        return sessions, tuple(bad)
+
+    def _read_one(self, session_id: str) -> tuple[SessionInfo, CostTotals]:
+        """Read one session, raising what a listing would only flag."""
+        ids.check_session_id(session_id)
+        for _stem, one in scan.read_each(self.directory, scan.read_totals, [session_id]):
+            if isinstance(one, BadSession):
+                raise one.error
+            return one
+        raise SessionNotFound(session_id, self.directory)
+
+
+def _between(
+    stems: list[str], after: str | None, since: datetime | None, until: datetime | None
+) -> list[str]:
+    if after is not None:
+        stems = [stem for stem in stems if stem < after]
+    if since is not None:
+        first = ids.time_prefix(timestamps.normalize("since", since))
+        stems = [stem for stem in stems if stem[:10] >= first]
+    if until is not None:
+        end = ids.time_prefix(timestamps.normalize("until", until))
+        stems = [stem for stem in stems if stem[:10] < end]
+    return stems
+
+
+# Constant SQL: what a caller passes only chooses among these.
+_GROUPS: dict[str, str] = {
+    "model": "model_id",
+    "provider": "provider_name",
+    "session": "(SELECT session_id FROM session_meta)",
+    "profile": "(SELECT profile FROM session_meta)",
+    "day": "(SELECT substr(timestamp, 1, 10) FROM events WHERE sequence = event_sequence)",
+}
+
+
+def _groups_reader(by: str) -> scan.Reader[list[tuple[str, CostTotals]]]:
+    query = f"SELECT coalesce({_GROUPS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
+
+    def read(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, CostTotals]]:
+        return [(key, rows.cost_totals(totals)) for key, *totals in driver.execute(query)]
+
+    return read
+
+
+def _read_plan_rules(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, str, int]]:
+    return driver.execute(
+        "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
+    ).fetchall()
+
+
+def _read_producers(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, str, str]]:
+    return driver.execute(
+        "SELECT category, name, version FROM producers WHERE category <> ?",
+        (ProducerCategory.KERNEL,),
+    ).fetchall()

@@ -1,0 +1,61 @@
+"""The telemetry protocol: spans around the slow operations, off unless a driver is configured.
+
+Nothing of it is ever stored (SB-15), and replay runs with it off whatever is configured (SB-24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Protocol, runtime_checkable
+
+Attribute = str | int | float | bool
+
+
+@runtime_checkable
+class Telemetry(Protocol):
+    """A telemetry driver."""
+
+    def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[None]:
+        """Return a context manager that spans one operation."""
+
+
+class NoTelemetry:
+    """The default driver: does nothing."""
+
+    def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[None]:
+        """Return a context manager that does nothing."""
+        return _NOTHING
+
+
+class _Nothing(AbstractContextManager[None]):
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
+_OFF = NoTelemetry()
+_configured: Telemetry = _OFF
+_disabled: ContextVar[bool] = ContextVar("statebackend_telemetry_disabled", default=False)
+
+
+def configure_telemetry(driver: Telemetry | None) -> None:
+    """Use *driver* for this process from now on; None switches telemetry off."""
+    global _configured
+    _configured = driver or _OFF
+
+
+def current() -> Telemetry:
+    """Return the driver in force here: the no-op one inside a replay."""
+    return _OFF if _configured is _OFF or _disabled.get() else _configured
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Switch telemetry off inside the ``with`` block, in this thread or task only."""
+    token = _disabled.set(True)
+    try:
+        yield
+    finally:
+        _disabled.reset(token)

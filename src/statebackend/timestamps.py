@@ -1,0 +1,48 @@
+"""One text form for every stored time: UTC, milliseconds, ``2026-01-31T23:59:59.123Z``."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from statebackend.errors import InvalidValue
+
+_STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def now() -> datetime:
+    """Return the present as aware UTC, cut to the millisecond."""
+    return _cut(datetime.now(UTC))
+
+
+def normalize(field: str, value: datetime) -> datetime:
+    """Return *value* as UTC, cut to the millisecond; refuse a naive time, naming *field*."""
+    if not isinstance(value, datetime):
+        raise InvalidValue(field, f"must be a datetime, not {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise InvalidValue(
+            field, "has no time zone; give an aware datetime such as datetime.now(UTC)"
+        )
+    try:
+        return _cut(value.astimezone(UTC))
+    except OverflowError as error:
+        raise InvalidValue(field, "is outside the years 1 to 9999 in UTC") from error
+
+
+def to_text(value: datetime) -> str:
+    """Return the stored form of a normalized time."""
+    return value.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def from_text(text: str) -> datetime | str:
+    """Return the time that *text* stores, or *text* itself when it is not the stored form."""
+    if _STORED.fullmatch(text) is None:
+        return text
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def _cut(value: datetime) -> datetime:
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
