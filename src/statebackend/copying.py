@@ -6,31 +6,37 @@ import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import mkstemp
 
 from statebackend import integrity
 from statebackend.errors import InvalidValue
 from statebackend.faults import os_error, storage_error
 from statebackend.handle import SessionView
-from statebackend.paths import SUFFIX, fsync_directory
+from statebackend.paths import fsync_directory, link_new
 
 
 def copy(view: SessionView, path: Path) -> Path:
     """Copy what *view* sees to *path*, which must not exist; a folder gets the session's name.
 
     The copy is built beside its place, checked, and only then named, for its owner only (0600).
+    Raises :class:`InvalidValue` when *path* is taken, and the storage errors.
     """
     if path.is_dir():
         path = path / view.path.name
     path = path.absolute()
-    building = path.with_name(path.name + ".copying")
     with os_error(path):
-        descriptor = os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.fchmod(descriptor, 0o600)
-        os.close(descriptor)
+        descriptor, name = mkstemp(prefix=path.name + ".", suffix=".copying", dir=path.parent)
+        building = Path(name)
         try:
             _fill(view, building)
-            _link(building, path)
+            os.fsync(descriptor)
+            link_new(building, path)
+        except FileExistsError:
+            raise InvalidValue(
+                "path", f"{path} exists already; a copy never replaces a file"
+            ) from None
         finally:
+            os.close(descriptor)
             for leftover in (building, Path(f"{building}-wal"), Path(f"{building}-shm")):
                 with suppress(FileNotFoundError):
                     leftover.unlink()
@@ -40,18 +46,9 @@ def copy(view: SessionView, path: Path) -> Path:
 
 def _fill(view: SessionView, building: Path) -> None:
     try:
+        # Closing folds the log in, so that the whole copy is one file.
         with closing(sqlite3.connect(building, isolation_level=None)) as target:
             view.backup_to(target)
-            # The whole copy in one file: a `-wal` beside it would be forgotten by who moves it.
-            target.execute("PRAGMA synchronous = FULL")
-            target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
         raise storage_error(building, error) from error
     integrity.check_copy(building, view.session_id)
-
-
-def _link(building: Path, path: Path) -> None:
-    try:
-        os.link(building, path)
-    except FileExistsError:
-        raise InvalidValue("path", f"{path} exists already; a copy never replaces a file") from None

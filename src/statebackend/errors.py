@@ -140,9 +140,7 @@ class SessionLocked(StateBackendError):
     host: str | None
     since: datetime | None
 
-    def __init__(
-        self, session_id: str, pid: int, host: str | None, since: datetime | None
-    ) -> None:
+    def __init__(self, session_id: str, pid: int, host: str | None, since: datetime | None) -> None:
         on = f" on {host}" if host else ""
         at = f" since {since.isoformat(timespec='seconds')}" if since else ""
         super().__init__(
@@ -208,9 +206,7 @@ class SchemaOutdated(StateBackendError):
     found_version: int
     required_version: int
 
-    def __init__(
-        self, path: Path, found_version: int, required_version: int, problem: str
-    ) -> None:
+    def __init__(self, path: Path, found_version: int, required_version: int, problem: str) -> None:
         super().__init__(
             f"{path}: schema version {found_version} must be migrated to {required_version} "
             f"first, which is not possible now: {problem}",

@@ -404,10 +404,8 @@ class Session(_Handle, Appends[Event]):
         yield batch
         batch._finish(self._write)
 
-    def set_status(
-        self, status: SessionStatus | str, *, ended_at: datetime | None = None
-    ) -> SessionInfo:
-        """Change the status, durable on return, and return the new summary (SB-21).
+    def set_status(self, status: SessionStatus | str, *, ended_at: datetime | None = None) -> None:
+        """Change the status, durable on return (SB-21).
 
         From running to any other, which sets ``ended_at`` (now when None); from completed or
         cancelled back to running, which clears it. Anything else is :class:`InvalidTransition`.
@@ -418,6 +416,7 @@ class Session(_Handle, Appends[Event]):
                 raise InvalidValue("ended_at", "a running session has no end")
             ended_at = timestamps.normalize("ended_at", ended_at)
         with self._locked(), _typed_errors(self.path):
+            self._roll_back()  # what an interrupt of the last append may have left
             self._check_transition(target)
             with orm.Session(self._connection) as session:
                 row = meta.get(session, self.session_id)
@@ -433,7 +432,6 @@ class Session(_Handle, Appends[Event]):
                 except DBAPIError as error:
                     raise self._commit_error(error.orig) from error
             self._status = target
-        return self.info
 
     def _check_transition(self, target: SessionStatus) -> None:
         if target not in _TRANSITIONS.get(self._status, ()):
@@ -458,22 +456,19 @@ class Session(_Handle, Appends[Event]):
                 f"is {self._status}, so nothing can be appended; set it to running first",
             )
 
-    def _write(self, pending: Sequence[PendingEvent]) -> list[int]:
+    def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
         """Write all of *pending* in one transaction and return their sequences."""
         if self._pid != os.getpid():
             raise SessionForked(self.session_id)
         with self._lock, telemetry.current().span("statebackend.append", events=len(pending)):
             self._check_appendable()
-            sequences: list[int] = []
             try:
-                if self._driver.in_transaction:  # left by an interrupt of the last append
-                    self._driver.execute("ROLLBACK")
+                self._roll_back()  # what an interrupt of the last append may have left
                 self._driver.execute("BEGIN IMMEDIATE")
-                for one in pending:
-                    sequences.append(self._insert(one))
+                sequences = self._insert(pending)
             except sqlite3.Error as error:
                 self._roll_back()
-                raise self._append_error(pending[len(sequences)], error) from error
+                raise self._append_error(pending, error) from error
             except BaseException:
                 self._roll_back()
                 raise
@@ -481,15 +476,26 @@ class Session(_Handle, Appends[Event]):
             self._known_producers.update(one.producer for one in pending)
             return sequences
 
-    def _insert(self, pending: PendingEvent) -> int:
-        sequence = events.insert(self._driver, pending)
-        if pending.producer not in self._known_producers:
-            producers.insert_if_new(self._driver, pending.producer, sequence)
-        if pending.cost is not None:
-            costs.insert(self._driver, sequence, pending.cost)
-        if pending.items:
-            plans.insert(self._driver, sequence, pending.items)
-        return sequence
+    def _insert(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
+        sequences: Sequence[int]
+        if len(pending) == 1:
+            sequences = (events.insert(self._driver, pending[0]),)
+        else:
+            sequences = events.insert_many(self._driver, pending)
+        known = self._known_producers
+        costed, planned = [], []
+        for one, sequence in zip(pending, sequences, strict=True):
+            if one.producer not in known:
+                producers.insert_if_new(self._driver, one.producer, sequence)
+            if one.cost is not None:
+                costed.append((sequence, one.cost))
+            if one.items:
+                planned.append((sequence, one.items))
+        if costed:
+            costs.insert(self._driver, costed)
+        if planned:
+            plans.insert(self._driver, planned)
+        return sequences
 
     def _commit(self) -> None:
         try:
@@ -520,13 +526,16 @@ class Session(_Handle, Appends[Event]):
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
-    def _append_error(self, failed: PendingEvent, error: sqlite3.Error) -> StateBackendError:
+    def _append_error(
+        self, pending: Sequence[PendingEvent], error: sqlite3.Error
+    ) -> StateBackendError:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-            stored = self._stored(failed.id)
-            if stored is not None:
-                return DuplicateEvent(
-                    self.session_id, failed.id, stored[0].sequence, _same(stored, failed)
-                )
+            for one in pending:
+                stored = self._stored(one.id)
+                if stored is not None:
+                    return DuplicateEvent(
+                        self.session_id, one.id, stored[0].sequence, _same(stored, one)
+                    )
         return storage_error(self.path, error)
 
     def _stored(self, event_id: str) -> _Stored | None:
@@ -542,7 +551,7 @@ class Session(_Handle, Appends[Event]):
 class Batch(Appends[str]):
     """Appends that are collected, to be written in one transaction. Each returns its event id.
 
-    Made by :meth:`Session.batch`. ``events`` holds what was written, once the block has ended.
+    Made by :meth:`Session.batch`.
     """
 
     def __init__(
@@ -551,11 +560,11 @@ class Batch(Appends[str]):
         row_limit_bytes: int,
         checked: set[tuple[EventKind, Producer]],
     ) -> None:
-        self.events: tuple[Event, ...] = ()
         self._session_id = session_id
         self._row_limit_bytes = row_limit_bytes
         self._checked = checked
         self._pending: dict[str, PendingEvent] = {}
+        self._sequences: Sequence[int] | None = None
         self._finished = False
 
     def _take(self, pending: PendingEvent) -> str:
@@ -569,12 +578,17 @@ class Batch(Appends[str]):
         self._pending[pending.id] = pending
         return pending.id
 
-    def _finish(self, write: Callable[[Sequence[PendingEvent]], list[int]]) -> None:
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Return what was written, in order; empty while the block has not ended."""
+        if self._sequences is None:
+            return ()
+        return tuple(map(_appended, self._pending.values(), self._sequences))
+
+    def _finish(self, write: Callable[[Sequence[PendingEvent]], Sequence[int]]) -> None:
         self._finished = True
-        pending = list(self._pending.values())
-        if pending:
-            sequences = write(pending)
-            self.events = tuple(map(_appended, pending, sequences))
+        if self._pending:
+            self._sequences = write(list(self._pending.values()))
 
 
 _TRANSITIONS: dict[str, frozenset[SessionStatus]] = {

@@ -50,6 +50,25 @@ def check_regular(path: Path) -> os.stat_result | None:
     return found
 
 
+def leftover(path: Path) -> str | None:
+    """Say what is left of a session whose file is missing; None when nothing is.
+
+    Such an id is taken: a new file at the name would swallow an old log beside it.
+    """
+    for ending, problem in LEFTOVERS.items():
+        if os.path.lexists(f"{path}{ending}"):
+            return problem
+    return None
+
+
+LEFTOVERS = {
+    ".corrupt": "only its damaged original is left (.sqlite.corrupt)",
+    "-wal": "its file is gone, only the write-ahead log is left (.sqlite-wal)",
+    "-journal": "its file is gone, only a rollback journal is left (.sqlite-journal)",
+}
+"""What may be left without the session file, by the ending behind its name."""
+
+
 def has_log(path: Path) -> bool:
     """Tell whether a write-ahead log lies beside *path*."""
     return wal_path(path).exists()

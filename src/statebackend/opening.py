@@ -22,15 +22,16 @@ from statebackend.errors import (
     SessionExists,
     SessionLocked,
     SessionNotFound,
+    SessionUnreadable,
     StorageError,
 )
 from statebackend.faults import os_error
 from statebackend.handle import Session, SessionView
 from statebackend.paths import (
     SUFFIX,
-    corrupt_path,
     creating_path,
     fsync_directory,
+    link_new,
     private_directory,
 )
 from statebackend.repositories.statements import insert_text
@@ -52,7 +53,7 @@ def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
         private_directory(path.parent)
         held = claim.acquire(path)
         try:
-            if os.path.lexists(path) or corrupt_path(path).exists():
+            if os.path.lexists(path) or header.leftover(path) is not None:
                 raise SessionExists(path.name.removesuffix(SUFFIX), path)
             _build(path, meta_row)
             return _opened(path, lambda file: _writing(path, file, held))
@@ -97,6 +98,8 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
 
 def _find(path: Path) -> None:
     if header.check_regular(path) is None:
+        if (left := header.leftover(path)) is not None:
+            raise SessionUnreadable(path, left)
         raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
 
 
@@ -168,7 +171,9 @@ def _build(path: Path, meta_row: tuple[str | int | None, ...]) -> None:
     _tidy(path)
     try:
         _write_durably(building, _image(meta_row))
-        _link(building, path)
+        link_new(building, path)
+    except FileExistsError:
+        raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
     finally:
         with suppress(FileNotFoundError):
             building.unlink()
@@ -182,18 +187,6 @@ def _write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
-
-
-def _link(building: Path, path: Path) -> None:
-    """Give the whole file its name, never over another one."""
-    try:
-        os.link(building, path)
-    except FileExistsError:
-        raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
-    except OSError:  # no hard links here; the claim keeps every other create away meanwhile
-        if os.path.lexists(path):
-            raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
-        building.rename(path)
 
 
 def _image(meta_row: tuple[str | int | None, ...]) -> bytes:

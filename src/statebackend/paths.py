@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -47,11 +48,6 @@ def creating_path(path: Path) -> Path:
     return path.with_name(path.name + ".creating")
 
 
-def corrupt_path(path: Path) -> Path:
-    """Return the name that a damaged session file gets when it is set aside."""
-    return path.with_name(path.name + ".corrupt")
-
-
 def sqlite_uri(path: Path, parameters: str) -> str:
     """Return SQLite's URI of *path*; quoting keeps ``?``, ``#`` and ``%`` in a name literal."""
     return f"file:{quote(str(path))}?{parameters}"
@@ -76,3 +72,18 @@ def fsync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def link_new(built: Path, path: Path) -> None:
+    """Give the finished file *built* the name *path*, never over another file.
+
+    Raises :class:`FileExistsError` when the name is taken.
+    """
+    try:
+        os.link(built, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        built.rename(path)

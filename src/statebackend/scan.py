@@ -11,15 +11,14 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from statebackend import claim, rows, telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
 from statebackend.faults import os_error, read_error
-from statebackend.header import check_regular, check_version
+from statebackend.header import LEFTOVERS, check_regular, check_version, leftover
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, lock_path, sqlite_uri
 from statebackend.values import BadSession, CostTotals, SessionInfo
@@ -32,66 +31,50 @@ Reader = Callable[[sqlite3.Connection, bool], _T]
 # the look before and after proves something only for a file that has been quiet for longer.
 _GRAIN_NS = 50_000_000
 _MIN_DATABASE_BYTES = 512
+_NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The names in a sessions folder: session stems newest first, and what else belongs to them.
+def stems(directory: Path) -> list[str]:
+    """Return the stem of every session in *directory*, newest first, opening no file.
 
-    ``orphans`` maps a stem without a session file to what is left of it.
+    A session of which only a damaged original or a log is left is one of them. A missing folder is
+    an empty one.
     """
-
-    stems: list[str]
-    orphans: dict[str, str]
-
-
-def list_folder(directory: Path) -> Folder:
-    """Read the names in *directory*, opening no file; a missing folder is an empty one."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
-        names = []
-    present = {name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX)}
-    orphans: dict[str, str] = {}
-    for ending, problem in _LEFTOVERS:
-        for name in names:
-            if name.endswith(ending) and (stem := name[: -len(ending)]) not in present:
-                orphans.setdefault(stem, problem)
-    return Folder(sorted(present | orphans.keys(), reverse=True), orphans)
+        return []
+    found = set()
+    for name in names:
+        if name.endswith(SUFFIX):
+            found.add(name[: -len(SUFFIX)])
+        else:
+            stem, _suffix, ending = name.partition(SUFFIX)
+            if ending in LEFTOVERS:
+                found.add(stem)
+    return sorted(found, reverse=True)
 
 
-_NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
-_LEFTOVERS = (
-    (SUFFIX + ".corrupt", "only its damaged original is left (.sqlite.corrupt)"),
-    (SUFFIX + "-wal", "its file is gone, only the write-ahead log is left (.sqlite-wal)"),
-)
+def read_each(directory: Path, read: Reader[_T], stems: Iterable[str]) -> Iterator[_T | BadSession]:
+    """Read the sessions with these *stems*, in their order, lazily.
 
-
-def read_each(
-    directory: Path, read: Reader[_T], stems: list[str] | None = None
-) -> Iterator[tuple[str, _T | BadSession]]:
-    """Read every session file of *directory*, newest first, lazily: its stem and what was read.
-
-    A file that cannot be read comes as a :class:`BadSession` and ends nothing. With *stems*, only
-    those, in the order given.
+    A file that cannot be read comes as a :class:`BadSession` and ends nothing; one that is gone by
+    now is left out.
     """
-    folder = list_folder(directory)
     claimed = _claimed(directory)
-    for stem in folder.stems if stems is None else stems:
+    for stem in stems:
         path = directory / (stem + SUFFIX)
         try:
-            if stem in folder.orphans:
-                raise SessionUnreadable(path, folder.orphans[stem])
-            if is_session_id(stem) is None:
-                raise SessionUnreadable(path, _NOT_AN_ID)
             one: _T | BadSession = _read(path, read, stem in claimed)
-        except FileNotFoundError:
-            continue  # deleted since the folder was read
+        except _Gone:
+            continue
         except StateBackendError as error:
+            if not os.path.lexists(path) and leftover(path) is None:
+                continue
             problem = getattr(error, "problem", None) or str(error)
             one = BadSession(session_id=stem, path=path, problem=problem, error=error)
-        yield stem, one
+        yield one
 
 
 def read_summary(driver: sqlite3.Connection, live: bool) -> SessionInfo:
@@ -123,9 +106,17 @@ _SUMMARY = (
 )
 TOTALS = ", ".join(
     ["count(*)", "sum(cost_usd)", _UNPRICED]
-    + [half for name in rows.COUNTERS for half in (f"sum({name} >> 32)", f"sum({name} & 4294967295)")]
+    + [
+        half
+        for name in rows.COUNTERS
+        for half in (f"sum({name} >> 32)", f"sum({name} & 4294967295)")
+    ]
 )
 """The columns that :func:`statebackend.rows.cost_totals` takes, over ``cost_ledger``."""
+
+
+class _Gone(Exception):
+    """The file was deleted since the folder was read."""
 
 
 class _Changed(Exception):
@@ -136,7 +127,11 @@ def _read(path: Path, read: Reader[_T], maybe_live: bool) -> _T:
     with telemetry.current().span("statebackend.scan", path=str(path)), os_error(path):
         before = check_regular(path)
         if before is None:
-            raise FileNotFoundError
+            if (left := leftover(path)) is not None:
+                raise SessionUnreadable(path, left)
+            raise _Gone
+        if is_session_id(path.name.removesuffix(SUFFIX)) is None:
+            raise SessionUnreadable(path, _NOT_AN_ID)
         if before.st_size < _MIN_DATABASE_BYTES:
             # SQLite takes an empty file for an empty database, and deletes its log.
             raise SessionDamaged(path, (f"{before.st_size} bytes, no whole database",))
@@ -152,12 +147,17 @@ def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result
     with claim.untouched(path) as alone:
         if not alone or os.path.exists(wal) or time.time_ns() - _newest(before) < _GRAIN_NS:
             raise _Changed
+        failure = None
         try:
-            return _query(path, "mode=ro&immutable=1", read, live)
-        finally:
-            # Overrides what was read, and also an error: half of a change can look like damage.
-            if os.path.exists(wal) or _signature(os.lstat(path)) != _signature(before):
-                raise _Changed
+            result = _query(path, "mode=ro&immutable=1", read, live)
+        except StateBackendError as error:
+            failure = error
+        # Asked before an error counts, too: half of a change can look like damage.
+        if os.path.exists(wal) or _signature(os.lstat(path)) != _signature(before):
+            raise _Changed
+    if failure is not None:
+        raise failure
+    return result
 
 
 def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:

@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from statebackend import ids, rows, scan, timestamps, validation
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.forest import arrange, descendants
 from statebackend.paths import session_path, sessions_directory
+from statebackend.scan import Reader
 from statebackend.values import (
     BadSession,
     CostGroup,
@@ -33,6 +34,7 @@ from statebackend.values import (
 if TYPE_CHECKING:
     from statebackend.handle import Session, SessionView
 
+_T = TypeVar("_T")
 CostGrouping = Literal["model", "provider", "session", "day", "profile"]
 
 
@@ -135,11 +137,11 @@ class StateBackend:
 
     def ids(self) -> Iterator[str]:
         """Return the stem of every session file, newest first, without opening any."""
-        return iter(scan.list_folder(self.directory).stems)
+        return iter(scan.stems(self.directory))
 
     def scan(self) -> Iterator[SessionInfo | BadSession]:
         """Return every session, newest first, lazily; a bad file is a :class:`BadSession`."""
-        return (found for _stem, found in scan.read_each(self.directory, scan.read_summary))
+        return self._each(scan.read_summary)
 
     def list(
         self,
@@ -166,11 +168,11 @@ class StateBackend:
             status = validation.check_word("status", SessionStatus, status)
         if parent_session_id is not None:
             ids.check_session_id(parent_session_id, "parent_session_id")
-        stems = _between(scan.list_folder(self.directory).stems, after, since, until)
+        stems = _between(scan.stems(self.directory), after, since, until)
         found: list[SessionInfo | BadSession] = []
         if limit == 0:
             return found
-        for _stem, one in scan.read_each(self.directory, scan.read_summary, stems):
+        for one in self._each(scan.read_summary, stems):
             if isinstance(one, BadSession) or (
                 (status is None or one.status == status)
                 and (profile is None or one.profile == profile)
@@ -192,9 +194,7 @@ class StateBackend:
         return [
             one
             for one in self.scan()
-            if isinstance(one, SessionInfo)
-            and one.status == SessionStatus.RUNNING
-            and not one.live
+            if isinstance(one, SessionInfo) and one.status == SessionStatus.RUNNING and not one.live
         ]
 
     def tree(self, session_id: str | None = None) -> SessionTree:
@@ -250,7 +250,7 @@ class StateBackend:
             unreadable.extend(bad)
             stems = descendants(sessions, stems)
         sums: dict[str, list[CostTotals]] = {}
-        for _stem, one in scan.read_each(self.directory, _groups_reader(by), stems):
+        for one in self._each(_groups_reader(by), stems):
             if isinstance(one, BadSession):
                 unreadable.append(one)
                 continue
@@ -264,7 +264,7 @@ class StateBackend:
         """Return how often each rule took each decision, over all sessions."""
         counts: dict[tuple[str, str], int] = {}
         bad: list[BadSession] = []
-        for _stem, one in scan.read_each(self.directory, _read_plan_rules):
+        for one in self._each(_read_plan_rules):
             if isinstance(one, BadSession):
                 bad.append(one)
                 continue
@@ -282,7 +282,7 @@ class StateBackend:
         """Return every plug-in build that a session refers to: what a cache must keep."""
         referenced: set[tuple[str, str, str]] = set()
         bad: list[BadSession] = []
-        for _stem, one in scan.read_each(self.directory, _read_producers):
+        for one in self._each(_read_producers):
             if isinstance(one, BadSession):
                 bad.append(one)
             else:
@@ -291,10 +291,19 @@ class StateBackend:
             producers=tuple(Producer(*one) for one in sorted(referenced)), unreadable=tuple(bad)
         )
 
-    def _totals(self) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], tuple[BadSession, ...]]:
+    def _each(
+        self, read: Reader[_T], stems: Iterable[str] | None = None
+    ) -> Iterator[_T | BadSession]:
+        if stems is None:
+            stems = scan.stems(self.directory)
+        return scan.read_each(self.directory, read, stems)
+
+    def _totals(
+        self,
+    ) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], tuple[BadSession, ...]]:
         sessions: list[tuple[SessionInfo, CostTotals]] = []
         bad: list[BadSession] = []
-        for _stem, one in scan.read_each(self.directory, scan.read_totals):
+        for one in self._each(scan.read_totals):
             if isinstance(one, BadSession):
                 bad.append(one)
             else:
@@ -304,7 +313,7 @@ class StateBackend:
     def _read_one(self, session_id: str) -> tuple[SessionInfo, CostTotals]:
         """Read one session, raising what a listing would only flag."""
         ids.check_session_id(session_id)
-        for _stem, one in scan.read_each(self.directory, scan.read_totals, [session_id]):
+        for one in self._each(scan.read_totals, [session_id]):
             if isinstance(one, BadSession):
                 raise one.error
             return one
@@ -335,7 +344,7 @@ _GROUPS: dict[str, str] = {
 }
 
 
-def _groups_reader(by: str) -> scan.Reader[list[tuple[str, CostTotals]]]:
+def _groups_reader(by: str) -> Reader[list[tuple[str, CostTotals]]]:
     query = f"SELECT coalesce({_GROUPS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
 
     def read(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, CostTotals]]:

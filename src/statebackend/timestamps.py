@@ -19,6 +19,8 @@ def normalize(field: str, value: datetime) -> datetime:
     """Return *value* as UTC, cut to the millisecond; refuse a naive time, naming *field*."""
     if not isinstance(value, datetime):
         raise InvalidValue(field, f"must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is UTC:
+        return _cut(value)
     if value.utcoffset() is None:
         raise InvalidValue(
             field, "has no time zone; give an aware datetime such as datetime.now(UTC)"

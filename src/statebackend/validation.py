@@ -22,6 +22,8 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 def check_text(field: str, value: str, *, empty: bool = False) -> str:
     """Return *value* if SQLite can keep it as text and hand it back unchanged."""
+    if type(value) is str and value.isascii() and value and "\0" not in value:
+        return value
     if not isinstance(value, str):
         raise InvalidValue(field, f"must be text, not {type(value).__name__}")
     if not value and not empty:
@@ -57,6 +59,8 @@ def check_payload(value: bytes) -> bytes:
 
 def check_word(field: str, words: type[_Word], value: str) -> _Word:
     """Return the member of a closed vocabulary that *value* names."""
+    if isinstance(value, words):
+        return value
     try:
         return words(value)
     except ValueError:

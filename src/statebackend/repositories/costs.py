@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
@@ -18,28 +18,29 @@ _c = _table.c
 _TOKENS = _c.input_tokens + _c.output_tokens + _c.cache_write_tokens + _c.cache_read_tokens
 
 
-def insert(driver: sqlite3.Connection, event_sequence: int, cost: Cost) -> None:
-    """Add the row of one message, the numbers exactly as given."""
-    driver.execute(
+def insert(driver: sqlite3.Connection, costs: Iterable[tuple[int, Cost]]) -> None:
+    """Add one row for each message's sequence and cost, the numbers exactly as given."""
+    driver.executemany(
         _INSERT,
-        (
-            event_sequence,
-            cost.provider_name,
-            cost.model_id,
-            cost.input_tokens,
-            cost.output_tokens,
-            cost.cache_write_tokens,
-            cost.cache_read_tokens,
-            cost.cost_usd,
-        ),
+        [
+            (
+                sequence,
+                cost.provider_name,
+                cost.model_id,
+                cost.input_tokens,
+                cost.output_tokens,
+                cost.cache_write_tokens,
+                cost.cache_read_tokens,
+                cost.cost_usd,
+            )
+            for sequence, cost in costs
+        ],
     )
 
 
 def select_page(connection: Connection, *, after_sequence: int, limit: int) -> Sequence[CostEntry]:
     """Return the next rows in sequence order, empty at the end."""
-    query = (
-        select(_table).where(_c.sequence > after_sequence).order_by(_c.sequence).limit(limit)
-    )
+    query = select(_table).where(_c.sequence > after_sequence).order_by(_c.sequence).limit(limit)
     return [_entry(row) for row in connection.execute(query)]
 
 

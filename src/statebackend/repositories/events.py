@@ -6,37 +6,51 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from statebackend import models, rows, timestamps
 from statebackend.repositories.pending import PendingEvent
-from statebackend.repositories.statements import insert_text, table_of
+from statebackend.repositories.statements import insert_text, select_text, table_of
 from statebackend.values import Event, EventHeader
 
 _INSERT = insert_text(models.Event)
 _table = table_of(models.Event)
 _c = _table.c
+_SELECT_SEQUENCE = select_text(select(_c.sequence).where(_c.id == bindparam("id")))
 _HEADER_COLUMNS = [column for column in _table.columns if column is not _c.payload]
 
 
 def insert(driver: sqlite3.Connection, pending: PendingEvent) -> int:
     """Add one row and return the sequence that SQLite gave it."""
-    producer = pending.producer
-    cursor = driver.execute(
-        _INSERT,
-        (
-            pending.id,
-            timestamps.to_text(pending.timestamp),
-            pending.kind,
-            producer.category,
-            producer.name,
-            producer.version,
-            pending.schema_version,
-            pending.payload,
-        ),
-    )
+    cursor = driver.execute(_INSERT, _row(pending))
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+def insert_many(driver: sqlite3.Connection, pending: Sequence[PendingEvent]) -> range:
+    """Add several rows in one transaction and return the sequences that SQLite gave them."""
+    driver.executemany(_INSERT, map(_row, pending))
+    first, last = (
+        driver.execute(_SELECT_SEQUENCE, (one.id,)).fetchone()[0]
+        for one in (pending[0], pending[-1])
+    )
+    sequences = range(first, last + 1)
+    assert len(sequences) == len(pending)  # AUTOINCREMENT leaves no gap within a transaction
+    return sequences
+
+
+def _row(pending: PendingEvent) -> tuple[str | bytes, ...]:
+    producer = pending.producer
+    return (
+        pending.id,
+        timestamps.to_text(pending.timestamp),
+        pending.kind,
+        producer.category,
+        producer.name,
+        producer.version,
+        pending.schema_version,
+        pending.payload,
+    )
 
 
 def select_page(
@@ -77,9 +91,7 @@ def select_by_id(connection: Connection, event_id: str) -> Event | None:
     return None if row is None else rows.event(row)
 
 
-def sequence_before_last(
-    connection: Connection, kinds: Collection[str] | None, count: int
-) -> int:
+def sequence_before_last(connection: Connection, kinds: Collection[str] | None, count: int) -> int:
     """Return the sequence after which the last *count* events come."""
     query = (
         _of_kinds(select(_c.sequence), kinds)

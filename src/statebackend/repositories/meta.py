@@ -8,12 +8,12 @@ from sqlalchemy import Connection, func, orm, select
 
 from statebackend import models, rows
 from statebackend.repositories import costs
-from statebackend.repositories.statements import table_of
+from statebackend.repositories.statements import select_text, table_of
 from statebackend.values import SessionInfo
 
 _table = table_of(models.SessionMeta)
 _ledger = table_of(models.CostLedger)
-_SELECT_STATUS = str(select(_table.c.status))
+_SELECT_STATUS = select_text(select(_table.c.status))
 
 
 def select_info(connection: Connection, *, live: bool) -> SessionInfo:

@@ -8,7 +8,7 @@ from datetime import datetime
 from statebackend.values import Cost, EventKind, PlanItem, Producer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen would double the time of making one
 class PendingEvent:
     """A checked event without its sequence, with its cost and its plan items.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -17,21 +17,24 @@ _table = table_of(models.PlanItem)
 _c = _table.c
 
 
-def insert(driver: sqlite3.Connection, event_sequence: int, items: Sequence[PlanItem]) -> None:
-    """Add the rows of one plan, in order."""
-    for item in items:
-        driver.execute(
-            _INSERT,
+def insert(driver: sqlite3.Connection, plans: Iterable[tuple[int, Iterable[PlanItem]]]) -> None:
+    """Add the rows of each plan's sequence and items, in order."""
+    driver.executemany(
+        _INSERT,
+        [
             (
-                event_sequence,
+                sequence,
                 item.turn_id,
                 item.tool_call_id,
                 item.provider_name,
                 item.tool_name,
                 item.decision,
                 item.decided_by,
-            ),
-        )
+            )
+            for sequence, items in plans
+            for item in items
+        ],
+    )
 
 
 def select_page(
@@ -46,9 +49,7 @@ def select_page(
 
 def select_of_event(connection: Connection, event_sequence: int) -> tuple[PlanItem, ...]:
     """Return the items of one plan, in order."""
-    query = (
-        select(_table).where(_c.event_sequence == event_sequence).order_by(_c.sequence)
-    )
+    query = select(_table).where(_c.event_sequence == event_sequence).order_by(_c.sequence)
     return tuple(_entry(row).item for row in connection.execute(query))
 
 

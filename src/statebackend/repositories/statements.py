@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Insert, Table, bindparam
+from typing import Any
+
+from sqlalchemy import Insert, Select, Table, bindparam
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import DeclarativeBase
+
+_DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
 def table_of(model: type[DeclarativeBase]) -> Table:
@@ -27,6 +31,11 @@ def insert_text(model: type[DeclarativeBase], *, ignore_known: bool = False) -> 
             .values({name: bindparam(name) for name in columns})
             .on_conflict_do_nothing()
         )
-    compiled = statement.compile(dialect=sqlite.dialect(paramstyle="qmark"))
+    compiled = statement.compile(dialect=_DIALECT)
     assert compiled.positiontup == columns
     return str(compiled)
+
+
+def select_text(query: Select[Any]) -> str:
+    """Return the text of a query, with ``?`` for its parameters."""
+    return str(query.compile(dialect=_DIALECT))
