@@ -1,0 +1,1 @@
+"""Sessions of other programs, brought in: one module a foreign format."""
