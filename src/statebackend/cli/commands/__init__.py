@@ -1,0 +1,1 @@
+"""One module for each command; `group` imports it when the command is used."""

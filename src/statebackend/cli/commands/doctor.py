@@ -1,0 +1,214 @@
+"""``doctor``: what the store runs on, how it is, and what needs a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from statebackend.cli import endings, escape, folder, forms, output, texts
+from statebackend.cli.options import SessionsCommand, json_option
+from statebackend.values import BadSession, SessionInfo, SessionStatus
+
+_PACKAGES = ("statebackend", "sqlalchemy", "alembic")
+_SAFE_SQLITE = (3, 51, 3)
+_NAMED = 20
+Severity = Literal["problem", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something found. A ``problem`` needs a person, a ``warning`` is good to know.
+
+    ``names`` are the sessions or files it is about.
+    """
+
+    severity: Severity
+    text: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Counts of the session files, and the ids of those that need a look."""
+
+    total: int = 0
+    live: int = 0
+    by_status: Counter[str] = field(default_factory=Counter)
+    stale: list[str] = field(default_factory=list)
+    flagged: dict[str, str] = field(default_factory=dict)
+
+
+@click.command("doctor", cls=SessionsCommand)
+@json_option
+def command(*, as_json: bool) -> None:
+    """Tell the state of the store and what needs a person.
+
+    Changes nothing. The exit code is 1 if there is a problem; a warning leaves it at 0.
+    """
+    from statebackend import StateBackend
+
+    backend = StateBackend()
+    versions, place = _versions(), _place(backend.directory)
+    sessions = _counted(backend.scan())
+    names = folder.look(backend.directory)
+    findings = [*_of_versions(), *_of_place(place), *_of_sessions(sessions), *_of_names(names)]
+    if as_json:
+        output.write_json(_form(versions, place, sessions, names, findings))
+    else:
+        _write(versions, place, sessions, findings)
+    endings.end(found=any(finding.severity == "problem" for finding in findings))
+
+
+def _versions() -> dict[str, str | None]:
+    """Return versions without importing what they are of."""
+    import platform
+    import sqlite3
+
+    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    return {**found, **{name: _installed_version(name) for name in _PACKAGES}}
+
+
+def _installed_version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return None
+
+
+def _place(directory: Path) -> dict[str, Any]:
+    mode = folder.mode(directory)
+    return {
+        "path": str(directory),
+        "exists": mode is not None,
+        "mode": None if mode is None else f"{mode:04o}",
+        "file_system": folder.file_system(directory),
+    }
+
+
+def _counted(entries: Iterable[SessionInfo | BadSession]) -> Sessions:
+    sessions = Sessions()
+    for entry in entries:
+        sessions.total += 1
+        if problem := forms.problem(entry):
+            sessions.flagged[entry.session_id] = problem
+        if isinstance(entry, SessionInfo):
+            _count(sessions, entry)
+    return sessions
+
+
+def _count(sessions: Sessions, info: SessionInfo) -> None:
+    sessions.by_status[str(info.status)] += 1
+    sessions.live += info.live
+    if info.status == SessionStatus.RUNNING and not info.live:
+        sessions.stale.append(info.session_id)
+
+
+def _of_versions() -> Iterator[Finding]:
+    import sqlite3
+
+    if sqlite3.sqlite_version_info < _SAFE_SQLITE:
+        yield Finding(
+            "warning",
+            f"SQLite {sqlite3.sqlite_version} is older than 3.51.3, which repaired a race: a "
+            "checkpoint by a second connection while one writes can damage a file. This package "
+            "makes none; nor may any other program on these files",
+        )
+
+
+def _of_place(place: dict[str, Any]) -> Iterator[Finding]:
+    if place["exists"] and int(place["mode"], 8) & 0o077:
+        yield Finding(
+            "problem", f"others can enter the folder (mode {place['mode']}); chmod 700 it"
+        )
+    if place["file_system"] and folder.is_remote(place["file_system"]):
+        yield Finding(
+            "problem",
+            f"the folder is on {place['file_system']}, which other machines share: SQLite's "
+            "write-ahead log works within one machine only; set XDG_STATE_HOME to a local disk",
+        )
+
+
+def _of_sessions(sessions: Sessions) -> Iterator[Finding]:
+    for session_id, problem in sessions.flagged.items():
+        yield Finding("problem", problem, (session_id,))
+    if sessions.stale:
+        yield Finding(
+            "problem",
+            "say running but have no writer: their process ended without saying how",
+            tuple(sessions.stale),
+        )
+
+
+def _of_names(names: folder.Names) -> Iterator[Finding]:
+    kinds: tuple[tuple[Severity, tuple[str, ...], str], ...] = (
+        ("problem", names.originals, "damaged originals kept; look at them, then keep or delete"),
+        ("problem", names.unfinished, "left by an interrupted create or recovery"),
+        ("problem", names.orphans, "logs without their session file; it was moved or deleted"),
+        ("problem", names.open_to_others, "files that others may open; chmod 600 them"),
+    )
+    for severity, found, text in kinds:
+        if found:
+            yield Finding(severity, text, found)
+
+
+def _form(
+    versions: dict[str, str | None],
+    place: dict[str, Any],
+    sessions: Sessions,
+    names: folder.Names,
+    findings: list[Finding],
+) -> dict[str, Any]:
+    return {
+        "versions": versions,
+        "folder": place,
+        "sessions": {
+            "total": sessions.total,
+            "by_status": dict(sessions.by_status),
+            "live": sessions.live,
+            "stale": sessions.stale,
+            "bad": [
+                {"session_id": session_id, "problem": problem}
+                for session_id, problem in sessions.flagged.items()
+            ],
+        },
+        **asdict(names),
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _write(
+    versions: dict[str, str | None],
+    place: dict[str, Any],
+    sessions: Sessions,
+    findings: list[Finding],
+) -> None:
+    counts = ", ".join(f"{count:,} {word}" for word, count in sorted(sessions.by_status.items()))
+    facts = {
+        **{name: found or "not installed" for name, found in versions.items()},
+        "folder": place["path"] if place["exists"] else f"{place['path']} (does not exist yet)",
+        "rights": place["mode"] or "-",
+        "file system": place["file_system"] or "unknown",
+        "sessions": f"{sessions.total:,}" + (f" ({counts})" if counts else ""),
+        "live": f"{sessions.live:,}",
+    }
+    for name, value in facts.items():
+        output.write(f"{name:<13} {escape.line(value)}\n")
+    for finding in findings:
+        output.write(f"\n{_paragraph(finding)}")
+    if not findings:
+        output.write("\nnothing found\n")
+
+
+def _paragraph(finding: Finding) -> str:
+    shown = [f"    {escape.line(name)}\n" for name in finding.names[:_NAMED]]
+    if len(finding.names) > _NAMED:
+        shown.append(f"    and {len(finding.names) - _NAMED:,} more: see --json\n")
+    count = f"{texts.plural(len(finding.names), 'name')}: " if len(finding.names) > 1 else ""
+    return f"{finding.severity}: {count}{escape.line(finding.text)}\n{''.join(shown)}"

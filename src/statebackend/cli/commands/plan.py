@@ -1,0 +1,102 @@
+"""``plan``: what was decided about planned tool calls, and by which rule."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from statebackend.cli import identify, notices, output
+from statebackend.cli.options import SessionsCommand, complete_id, json_option
+from statebackend.cli.table import Cell, Column, write_table
+from statebackend.values import PlanDecision, PlanEntry
+
+_ITEM_COLUMNS = (
+    Column("event", right=True),
+    Column("turn", wrap=True),
+    Column("call", wrap=True),
+    Column("tool", wrap=True),
+    Column("decision"),
+    Column("decided by", wrap=True),
+)
+_RULE_COLUMNS = (Column("decided by", wrap=True), Column("decision"), Column("count", right=True))
+_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
+
+
+@click.command("plan", cls=SessionsCommand)
+@click.argument("session", metavar="[ID]", required=False, shell_complete=complete_id)
+@click.option(
+    "--decision",
+    type=click.Choice([str(decision) for decision in PlanDecision]),
+    help="Show only items with this decision.",
+)
+@click.option("--rules", is_flag=True, help="Count over all sessions how often each rule decided.")
+@json_option
+def command(*, session: str | None, decision: str | None, rules: bool, as_json: bool) -> None:
+    """Show planned tool calls and what decided them.
+
+    With an ID its plan items, with --rules a count over all sessions.
+    """
+    if (session is None) != rules:
+        raise click.UsageError("give either an ID or --rules")
+    if rules and decision:
+        raise click.UsageError("--decision goes with an ID, not with --rules")
+    if session is None:
+        _rules(as_json=as_json)
+    else:
+        _items(session, decision, as_json=as_json)
+
+
+def _items(session: str, decision: str | None, *, as_json: bool) -> None:
+    from statebackend import StateBackend
+
+    backend = StateBackend()
+    with backend.read(identify.session_id(backend, session)) as view:
+        entries = list(view.plan_items(decision=PlanDecision(decision) if decision else None))
+    if as_json:
+        output.write_json_array([_form(entry) for entry in entries])
+    elif entries:
+        write_table(_ITEM_COLUMNS, [_row(entry) for entry in entries])
+    else:
+        output.notice("no plan items")
+
+
+def _form(entry: PlanEntry) -> dict[str, object]:
+    return {
+        "sequence": entry.sequence,
+        "event_sequence": entry.event_sequence,
+        **asdict(entry.item),
+    }
+
+
+def _row(entry: PlanEntry) -> list[Cell]:
+    item = entry.item
+    return [
+        Cell(str(entry.event_sequence)),
+        Cell(item.turn_id),
+        Cell(item.tool_call_id),
+        Cell(f"{item.provider_name}/{item.tool_name}"),
+        Cell(item.decision, _STYLES.get(item.decision, "")),
+        Cell(item.decided_by),
+    ]
+
+
+def _rules(*, as_json: bool) -> None:
+    from statebackend import StateBackend
+
+    result = StateBackend().plan_rules()
+    if as_json:
+        output.write_json_array([asdict(rule) for rule in result.rules])
+    elif result.rules:
+        rows = [
+            [
+                Cell(rule.decided_by),
+                Cell(rule.decision, _STYLES.get(rule.decision, "")),
+                Cell(f"{rule.count:,}"),
+            ]
+            for rule in result.rules
+        ]
+        write_table(_RULE_COLUMNS, rows)
+    else:
+        output.notice("no plan items")
+    notices.partial(result.unreadable)

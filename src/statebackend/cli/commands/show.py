@@ -1,0 +1,136 @@
+"""``show``: one session, as a summary or as its transcript."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from statebackend.cli import escape, forms, identify, moments, output, texts, transcript
+from statebackend.cli.options import SessionsCommand, complete_id, json_option
+from statebackend.paths import session_path
+from statebackend.values import (
+    CostTotals,
+    EventKind,
+    ProducerEntry,
+    SessionCounts,
+    SessionInfo,
+)
+
+if TYPE_CHECKING:
+    from statebackend import SessionView
+
+
+@click.command("show", cls=SessionsCommand)
+@click.argument("session", metavar="ID", shell_complete=complete_id)
+@click.option("--events", is_flag=True, help="Show the transcript; the next four imply it.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([str(kind) for kind in EventKind]),
+    help="Show only events of this kind; may be given several times.",
+)
+@click.option(
+    "--after",
+    type=click.IntRange(0, 2**63 - 1),
+    help="Show only events after this sequence number.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many events.")
+@click.option(
+    "--follow", is_flag=True, help="Go on with new events until the session's writer is gone."
+)
+@json_option
+def command(
+    *,
+    session: str,
+    events: bool,
+    kinds: tuple[str, ...],
+    after: int | None,
+    limit: int | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show the summary of a session, or its events.
+
+    ID may be shortened to any unique beginning or end. On a terminal the text of a long event is
+    cut, which is said; through a pipe, with --json and in replay it is whole.
+    """
+    from statebackend import StateBackend
+
+    backend = StateBackend()
+    found = identify.session_id(backend, session)
+    with backend.read(found) as view:
+        if not (events or kinds or after is not None or limit or follow):
+            _write_summary(view, str(session_path(backend.directory, found)), as_json=as_json)
+            return
+        only = [EventKind(kind) for kind in kinds] or None
+        if follow:
+            stored = view.follow(after_sequence=after or 0, kinds=only)
+        else:
+            stored = view.events(after_sequence=after or 0, kinds=only, limit=limit)
+        write = transcript.write_json_lines if as_json else transcript.write
+        write(islice(stored, limit), at_once=follow)
+
+
+def _write_summary(view: SessionView, path: str, *, as_json: bool) -> None:
+    facts = (view.info, view.counts(), view.cost_totals(), view.producers())
+    if as_json:
+        _write_form(path, *facts)
+    else:
+        output.write("".join(f"{name:<11} {value}\n" for name, value in _lines(path, *facts)))
+
+
+def _write_form(
+    path: str,
+    info: SessionInfo,
+    counts: SessionCounts,
+    cost: CostTotals,
+    producers: list[ProducerEntry],
+) -> None:
+    output.write_json(
+        {
+            **forms.session(info),
+            "path": path,
+            "counts": forms.counts(counts),
+            "cost": forms.totals(cost),
+            "producers": [forms.producer_entry(entry) for entry in producers],
+        }
+    )
+
+
+def _lines(
+    path: str,
+    info: SessionInfo,
+    counts: SessionCounts,
+    cost: CostTotals,
+    producers: list[ProducerEntry],
+) -> list[tuple[str, str]]:
+    took = moments.duration(info.started_at, info.ended_at)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.by_kind.items())
+    facts = [
+        ("session", info.session_id),
+        ("file", path),
+        ("status", texts.status(info).text),
+        ("problem", forms.problem(info) or ""),
+        ("profile", info.profile),
+        ("parent", info.parent_session_id or "-"),
+        ("depth", str(info.depth)),
+        ("started", moments.local(info.started_at)),
+        ("ended", moments.local(info.ended_at) + ("" if took == "-" else f" (after {took})")),
+        ("events", f"{counts.events:,}" + (f" ({kinds})" if kinds else "")),
+        ("plan items", f"{counts.plan_items:,}"),
+        ("cost", texts.money(cost.cost_usd, cost.unpriced_rows)),
+        ("turns", _turns(cost)),
+    ]
+    names = [texts.producer(entry.producer) for entry in producers]
+    facts += zip(["producers", *[""] * len(names)], names, strict=False)
+    return [(name, escape.line(value)) for name, value in facts if value]
+
+
+def _turns(cost: CostTotals) -> str:
+    return (
+        f"{cost.rows:,} (tokens: {cost.input_tokens:,} input, {cost.output_tokens:,} output, "
+        f"{cost.cache_write_tokens:,} cache write, {cost.cache_read_tokens:,} cache read)"
+    )

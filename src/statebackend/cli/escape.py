@@ -1,0 +1,32 @@
+"""Stored text made safe for a terminal: what could steer it, or hide, is shown as an escape."""
+
+from __future__ import annotations
+
+import re
+
+# C0, DEL and C1 controls; marks that reorder text (U+061C, U+200E/F, U+202A..E, U+2066..9); line
+# and paragraph separators; characters that show nothing (U+200B, U+2060.., U+FEFF, U+FFF9..,
+# tags); lone surrogates. U+200C/D stay: writing systems and emoji need them.
+_COMMANDING = (
+    "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+_IN_LINE = re.compile(f"[\x00-\x1f{_COMMANDING}]")
+_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_COMMANDING}]")
+
+
+def line(value: str) -> str:
+    """Return *value* as part of one line: line ends and tabs are escaped too."""
+    return _IN_LINE.sub(_escape, value)
+
+
+def text(value: str) -> str:
+    """Return *value* as text of several lines: line ends and tabs stay."""
+    return _IN_TEXT.sub(_escape, value.replace("\r\n", "\n"))
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,48 @@
+"""Which session a shortened id means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statebackend.errors import InvalidValue, SessionNotFound
+from statebackend.ids import is_session_id
+
+if TYPE_CHECKING:
+    from statebackend import StateBackend
+
+_SHOWN = 10
+
+
+def session_id(backend: StateBackend, text: str) -> str:
+    """Return the id that *text* is, or the only one that begins or ends with it.
+
+    A whole id is returned as it is, whether or not there is such a session. No match is
+    :class:`SessionNotFound`; several, or an id in lower case, are :class:`InvalidValue`.
+    """
+    if is_session_id(text):
+        return text
+    ids = [each for each in backend.ids() if is_session_id(each)]
+    matches = _matches(ids, text)
+    if not matches:
+        _refuse_lower_case(ids, text)
+        raise SessionNotFound(text, backend.directory)
+    if len(matches) > 1:
+        raise InvalidValue("ID", _ambiguous(text, matches))
+    return matches[0]
+
+
+def _matches(ids: list[str], text: str) -> list[str]:
+    # The empty text would be a part of every id, and is never meant (an unset shell variable).
+    return [each for each in ids if text and (each.startswith(text) or each.endswith(text))]
+
+
+def _refuse_lower_case(ids: list[str], text: str) -> None:
+    """Refuse another spelling of an id that exists or could: an id has one (SB-02)."""
+    upper = text.upper()
+    if upper != text and (is_session_id(upper) or _matches(ids, upper)):
+        raise InvalidValue("ID", f"session ids are upper case: write {upper} instead of {text}")
+
+
+def _ambiguous(text: str, matches: list[str]) -> str:
+    more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+    return f"{text} is ambiguous, it fits {', '.join(matches[:_SHOWN])}{more}"
