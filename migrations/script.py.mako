@@ -5,7 +5,7 @@ Revises: ${down_revision | comma,n}
 """
 
 import sqlalchemy as sa
-from alembic import op
+from alembic.operations import Operations
 ${imports if imports else ""}
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
@@ -13,5 +13,5 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:
+def upgrade(op: Operations) -> None:
     ${upgrades if upgrades else "pass"}

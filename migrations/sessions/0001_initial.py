@@ -4,7 +4,7 @@ Revision ID: 0001
 Revises:
 """
 
-from alembic import op
+from alembic.operations import Operations
 
 revision = "0001"
 down_revision = None
@@ -76,7 +76,7 @@ CREATE TABLE producers (
 )
 
 
-def upgrade() -> None:
+def upgrade(op: Operations) -> None:
     """Make the tables of version 1."""
     for statement in STATEMENTS:
         op.execute(statement)

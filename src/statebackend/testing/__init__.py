@@ -1,0 +1,26 @@
+"""For tests: of programs that use this package, and of those that change its schema.
+
+``temporary_backend``, ``fixed_clock`` and ``fixed_ids`` make sessions that are the same each time.
+``fingerprint`` compares structures, ``revisions`` watches over the chain of revisions, and
+``samples`` over stored files of released versions. The checks return what they found as lines of
+text, so a test is one assertion::
+
+    def test_revisions() -> None:
+        assert revisions.problems(SESSIONS) == []
+"""
+
+from statebackend import fingerprint as fingerprint
+from statebackend.testing import revisions as revisions
+from statebackend.testing import samples as samples
+from statebackend.testing.backends import fixed_clock as fixed_clock
+from statebackend.testing.backends import fixed_ids as fixed_ids
+from statebackend.testing.backends import temporary_backend as temporary_backend
+
+__all__ = [
+    "fingerprint",
+    "fixed_clock",
+    "fixed_ids",
+    "revisions",
+    "samples",
+    "temporary_backend",
+]
