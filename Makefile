@@ -1,0 +1,113 @@
+# `make demo` and `make test` need nothing but make and Python 3.11 or newer; `make` lists the rest.
+#
+#   make PYTHON=/path/to/python3 …   use this interpreter for a new environment
+#   make VENV=folder …               use another environment than .venv
+
+VENV    ?= .venv
+PYTHON  ?=
+WORKERS ?= 2
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST  := $(BIN)/python -m pytest
+
+# An environment is made once, and filled again when the project's requirements change.
+MADE      := $(VENV)/.made
+INSTALLED := $(VENV)/.installed
+DEVELOP   := $(VENV)/.develop
+
+PYTHONS := 3.11 3.12 3.13 3.14
+
+# The code that is tested is the code that is installed here.
+unexport PYTHONPATH
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-fast test-all test-others check lint types imports coverage wheel-test \
+        bench bench-smoke format clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+# ── Environments ─────────────────────────────────────────────────────────────────────────────
+
+$(MADE):
+	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$(sh tools/find-python.sh) || exit 1; \
+	echo "Making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv $(VENV)
+	@touch $@
+
+$(INSTALLED): $(MADE) pyproject.toml constraints.txt
+	@echo "Installing statebackend into $(VENV)"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEVELOP): $(MADE) pyproject.toml constraints.txt
+	@echo "Installing statebackend and the development tools into $(VENV)"
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(INSTALLED)
+
+# ── Using it ─────────────────────────────────────────────────────────────────────────────────
+
+demo: $(INSTALLED) ## import a bundled sample into a fresh folder, list, show and cost it
+	@sh tools/demo.sh $(BIN)
+
+bench: $(DEVELOP) ## measure against bare sqlite3, print the table of ratios
+	$(BIN)/python -m benchmarks
+
+bench-smoke: $(DEVELOP) ## run every benchmark once, small: do they work at all
+	$(BIN)/python -m benchmarks --smoke
+
+# ── Testing it ───────────────────────────────────────────────────────────────────────────────
+
+test: $(DEVELOP) ## the whole test suite
+	$(PYTEST) -n $(WORKERS)
+
+test-fast: $(DEVELOP) ## the suite without what is slow or kills processes
+	$(PYTEST) -n $(WORKERS) -m 'not slow and not crash'
+
+wheel-test: $(DEVELOP) ## build the wheel, use it in a clean environment
+	$(PYTEST) tests/test_packaging.py
+
+test-all: ## the whole suite on every supported interpreter that is found
+	@for version in $(PYTHONS); do \
+	    if python=$$(sh tools/find-python.sh $$version); then \
+	        echo "── Python $$version"; \
+	        $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$python" test || exit 1; \
+	    else echo "── Python $$version: not found, not tested"; fi; \
+	done
+
+test-others: $(MADE) ## the fast tests on every interpreter found, but for the one of .venv
+	@ours=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for version in $(PYTHONS); do \
+	    [ $$version != $$ours ] || continue; \
+	    if python=$$(sh tools/find-python.sh $$version); then \
+	        echo "── Python $$version"; \
+	        $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$python" test-fast || exit 1; \
+	    else echo "── Python $$version: not found, not tested"; fi; \
+	done
+
+# The tests come last, so that their closing line is the last one.
+check: lint types imports bench-smoke coverage ## all that CI runs on one interpreter
+
+lint: $(DEVELOP) ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEVELOP) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(DEVELOP) ## the direction of imports
+	$(BIN)/lint-imports --no-logo
+
+coverage: $(DEVELOP) ## the whole suite, with coverage and its lower bound
+	$(PYTEST) -n $(WORKERS) --cov --cov-report=term
+
+# ── Housekeeping ─────────────────────────────────────────────────────────────────────────────
+
+format: $(DEVELOP) ## format the code and mend what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove environments, builds and caches
+	rm -rf .venv .venv-* build dist htmlcov .benchmarks .coverage .coverage.* .hypothesis \
+	    .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

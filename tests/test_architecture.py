@@ -1,0 +1,132 @@
+"""The directions that `[tool.importlinter]` cannot express, and that its contracts hold."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+PACKAGE = "statebackend"
+# May not reach SQLAlchemy or Alembic at all, not even inside a function.
+WITHOUT_ORM = (
+    "errors",
+    "ids",
+    "timestamps",
+    "paths",
+    "values",
+    "validation",
+    "header",
+    "claim",
+    "scan",
+)
+# May reach it on first use, so not by being imported.
+LAZY = ("store", "telemetry", "interchange", "cli")
+ORM = {"sqlalchemy", "alembic"}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """Return every import of the package, those inside functions too, type-checking ones not."""
+    return grimp.build_graph(
+        PACKAGE,
+        include_external_packages=True,
+        exclude_type_checking_imports=True,
+        cache_dir=None,
+    )
+
+
+def sources(root: Path, folder: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Parse every Python file below *folder*."""
+    for path in sorted((root / folder).rglob("*.py")):
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported_by(module: ast.Module) -> set[str]:
+    """Return the top-level names of everything that *module* imports, at any depth."""
+    names = set[str]()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def called_by(module: ast.Module) -> set[str]:
+    """Return the names of all functions and methods that *module* calls."""
+    functions = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
+    methods = {function.attr for function in functions if isinstance(function, ast.Attribute)}
+    return methods | {function.id for function in functions if isinstance(function, ast.Name)}
+
+
+def test_the_contracts_hold(root: Path) -> None:
+    """Imports point one way, and only the migration runner imports Alembic."""
+    status = lint_imports(config_filename=str(root / "pyproject.toml"), no_cache=True, no_logo=True)
+    assert status == EXIT_STATUS_SUCCESS
+
+
+@pytest.mark.parametrize("name", WITHOUT_ORM)
+def test_module_never_reaches_the_orm(graph: grimp.ImportGraph, name: str) -> None:
+    """A scan, the claim and what they stand on work with sqlite3 alone."""
+    reached = graph.find_upstream_modules(f"{PACKAGE}.{name}")
+    assert not reached & ORM
+
+
+@pytest.mark.parametrize("name", [*WITHOUT_ORM, *LAZY])
+def test_importing_a_module_loads_no_orm(name: str, child_environment: dict[str, str]) -> None:
+    """SQLAlchemy is loaded by the first create, open or read, not by an import."""
+    code = f"import {PACKAGE}.{name}, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not set(done.stdout.split()) & ORM
+
+
+def test_no_module_imports_the_package_itself(graph: grimp.ImportGraph) -> None:
+    """A module names the module it needs; only the command line is a user of the package."""
+    importers = graph.find_modules_that_directly_import(PACKAGE)
+    assert not [name for name in importers if not name.startswith(f"{PACKAGE}.cli")]
+
+
+def test_the_session_store_knows_no_derived_store(graph: grimp.ImportGraph) -> None:
+    """The truth does not depend on the catalogue, which may be deleted, nor on the ledger."""
+    reached = graph.find_upstream_modules(f"{PACKAGE}.store")
+    derived = tuple(f"{PACKAGE}.{name}" for name in ("catalogue", "ledger", "interchange", "cli"))
+    assert not [module for module in reached if module.startswith(derived)]
+
+
+def test_repositories_leave_transactions_alone(root: Path) -> None:
+    """A repository works on the connection it is given: the handle opens, begins and commits."""
+    forbidden = {"connect", "create_engine", "begin", "begin_nested", "commit", "rollback", "close"}
+    for path, module in sources(root, "src/statebackend/repositories"):
+        assert not called_by(module) & forbidden, path.name
+
+
+def test_the_schema_has_one_source(root: Path) -> None:
+    """Files are made by the revisions; the models only make a schema to be compared with that."""
+    files = sources(root, "src/statebackend")
+    assert {path.name for path, module in files if "create_all" in called_by(module)} <= {
+        "fingerprint.py"
+    }
+
+
+def test_revisions_stand_alone(root: Path) -> None:
+    """A released revision is frozen, so it uses nothing of the package that goes on changing."""
+    for path, module in sources(root, "migrations/sessions"):
+        assert PACKAGE not in imported_by(module), path.name
+
+
+def test_every_helper_has_a_noun(graph: grimp.ImportGraph) -> None:
+    """No drawer for odds and ends."""
+    names = {module.rpartition(".")[2] for module in graph.modules}
+    assert not names & {"utils", "util", "helpers", "helper", "common", "misc"}
