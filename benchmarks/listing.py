@@ -1,0 +1,124 @@
+"""Listing: the newest of many sessions, and all of them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+from benchmarks.lab import Lab
+from benchmarks.measure import AnswersDiffer, Figure, interleave, must_equal, ratio
+from benchmarks.samples import START, mixed, new_session, text
+from statebackend import BadSession, SessionInfo, StateBackend
+from statebackend.ids import session_id_from
+
+_NEWEST = 20
+_TEMPLATE_EVENTS = (3, 12, 30, 60)
+_SUFFIX = ".sqlite"
+Answer = tuple[object, ...]
+
+
+def newest(lab: Lab) -> Iterator[Figure]:
+    """List the newest 20 of 10,000 sessions, against scandir, sort and 20 bare opens."""
+    count, rounds = lab.size(10_000, 200), lab.size(101, 11)
+    what = f"newest {_NEWEST} of {count:,} sessions"
+    with _many_sessions(lab, count) as directory:
+        backend = StateBackend(directory)
+        must_equal(what, _answers(backend.list(limit=_NEWEST)), _newest_bare(directory))
+        taken = interleave(
+            lambda: backend.list(limit=_NEWEST), lambda: _newest_bare(directory), rounds=rounds
+        )
+    yield ratio(what, taken, target=2.0, unit="ms")
+
+
+def scan(lab: Lab) -> Iterator[Figure]:
+    """Read the summary of every session, against a bare loop over immutable files."""
+    count, rounds = lab.size(10_000, 200), lab.size(9, 5)
+    what = f"full scan of {count:,} sessions"
+    with _many_sessions(lab, count) as directory:
+        backend = StateBackend(directory)
+        must_equal(what, _answers(backend.scan()), _scan_bare(directory))
+        taken = interleave(
+            lambda: list(backend.scan()), lambda: _scan_bare(directory), rounds=rounds
+        )
+    yield ratio(what, taken, target=1.5, items=count)
+
+
+def _newest_bare(directory: Path) -> list[Answer]:
+    names = sorted((entry.name for entry in os.scandir(directory)), reverse=True)
+    return [_open_bare(directory, name) for name in _sessions(names)[:_NEWEST]]
+
+
+def _scan_bare(directory: Path) -> list[Answer]:
+    names = sorted((entry.name for entry in os.scandir(directory)), reverse=True)
+    return [_open_bare(directory, name) for name in _sessions(names)]
+
+
+def _sessions(names: list[str]) -> list[str]:
+    return [name for name in names if name.endswith(_SUFFIX)]
+
+
+def _open_bare(directory: Path, name: str) -> Answer:
+    driver = sqlite3.connect(f"file:{directory}/{name}?mode=ro&immutable=1", uri=True)
+    row = driver.execute("SELECT * FROM session_meta").fetchone()
+    (cost_usd,) = driver.execute("SELECT sum(cost_usd) FROM cost_ledger").fetchone()
+    driver.close()
+    return (*row, cost_usd)
+
+
+def _answers(found: Iterable[SessionInfo | BadSession]) -> list[Answer]:
+    return [_answer(one) for one in found]
+
+
+def _answer(one: SessionInfo | BadSession) -> Answer:
+    if isinstance(one, BadSession):
+        raise AnswersDiffer(f"{one.path}: {one.problem}")
+    return (
+        one.session_id,
+        one.parent_session_id,
+        one.profile,
+        one.status,
+        one.depth,
+        _text(one.started_at),
+        None if one.ended_at is None else _text(one.ended_at),
+        one.cost_usd,
+    )
+
+
+def _text(moment: datetime | str) -> str:
+    return moment if isinstance(moment, str) else text(moment)
+
+
+@contextmanager
+def _many_sessions(lab: Lab, count: int) -> Iterator[Path]:
+    """Give a folder of *count* sessions, a minute apart.
+
+    A few are made through the API. The others are copies of their bytes with an id and a start of
+    the same length in place of the first ones, which SQLite cannot tell from made ones.
+    """
+    with lab.folder() as folder:
+        templates = list(_templates(folder / "templates"))
+        directory = folder / "sessions"
+        directory.mkdir()
+        for number in range(count):
+            started_at = START + timedelta(minutes=number)
+            session_id = session_id_from(started_at, number.to_bytes(10, "big"))
+            template_id, image = templates[number % len(templates)]
+            stamped = image.replace(template_id, session_id.encode())
+            stamped = stamped.replace(text(START).encode(), text(started_at).encode(), 1)
+            (directory / f"{session_id}{_SUFFIX}").write_bytes(stamped)
+        yield directory
+
+
+def _templates(directory: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Make one session of each length and return its id and its file's bytes."""
+    backend = StateBackend(directory)
+    for seed, events in enumerate(_TEMPLATE_EVENTS):
+        # The first event is left out: its time is the session's start, which gets stamped.
+        session_id = new_session(backend, list(islice(mixed(seed), 1, events + 1)))
+        path = backend.directory / f"{session_id}{_SUFFIX}"
+        yield session_id.encode(), path.read_bytes()
