@@ -9,44 +9,72 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from statebackend.errors import DuplicateEvent as DuplicateEvent
-from statebackend.errors import InvalidTransition as InvalidTransition
-from statebackend.errors import InvalidValue as InvalidValue
-from statebackend.errors import MigrationFailed as MigrationFailed
-from statebackend.errors import OutcomeUnknown as OutcomeUnknown
-from statebackend.errors import SchemaOutdated as SchemaOutdated
-from statebackend.errors import SchemaTooNew as SchemaTooNew
-from statebackend.errors import SessionClosed as SessionClosed
-from statebackend.errors import SessionDamaged as SessionDamaged
-from statebackend.errors import SessionExists as SessionExists
-from statebackend.errors import SessionForked as SessionForked
-from statebackend.errors import SessionLocked as SessionLocked
-from statebackend.errors import SessionNotFound as SessionNotFound
-from statebackend.errors import SessionUnreadable as SessionUnreadable
-from statebackend.errors import StateBackendError as StateBackendError
-from statebackend.errors import StorageBusy as StorageBusy
-from statebackend.errors import StorageError as StorageError
-from statebackend.errors import StorageFull as StorageFull
-from statebackend.errors import StorageUnsupported as StorageUnsupported
-from statebackend.store import StateBackend as StateBackend
-from statebackend.values import BadSession as BadSession
-from statebackend.values import Cost as Cost
-from statebackend.values import Event as Event
-from statebackend.values import EventKind as EventKind
-from statebackend.values import PlanDecision as PlanDecision
-from statebackend.values import PlanItem as PlanItem
-from statebackend.values import Producer as Producer
-from statebackend.values import SessionInfo as SessionInfo
-from statebackend.values import SessionStatus as SessionStatus
-
 if TYPE_CHECKING:
+    from statebackend.errors import DuplicateEvent as DuplicateEvent
+    from statebackend.errors import InvalidTransition as InvalidTransition
+    from statebackend.errors import InvalidValue as InvalidValue
+    from statebackend.errors import MigrationFailed as MigrationFailed
+    from statebackend.errors import OutcomeUnknown as OutcomeUnknown
+    from statebackend.errors import SchemaOutdated as SchemaOutdated
+    from statebackend.errors import SchemaTooNew as SchemaTooNew
+    from statebackend.errors import SessionClosed as SessionClosed
+    from statebackend.errors import SessionDamaged as SessionDamaged
+    from statebackend.errors import SessionExists as SessionExists
+    from statebackend.errors import SessionForked as SessionForked
+    from statebackend.errors import SessionLocked as SessionLocked
+    from statebackend.errors import SessionNotFound as SessionNotFound
+    from statebackend.errors import SessionUnreadable as SessionUnreadable
+    from statebackend.errors import StateBackendError as StateBackendError
+    from statebackend.errors import StorageBusy as StorageBusy
+    from statebackend.errors import StorageError as StorageError
+    from statebackend.errors import StorageFull as StorageFull
+    from statebackend.errors import StorageUnsupported as StorageUnsupported
     from statebackend.handle import Session as Session
     from statebackend.handle import SessionView as SessionView
+    from statebackend.store import StateBackend as StateBackend
     from statebackend.telemetry import configure_telemetry as configure_telemetry
+    from statebackend.values import BadSession as BadSession
+    from statebackend.values import Cost as Cost
+    from statebackend.values import Event as Event
+    from statebackend.values import EventKind as EventKind
+    from statebackend.values import PlanDecision as PlanDecision
+    from statebackend.values import PlanItem as PlanItem
+    from statebackend.values import Producer as Producer
+    from statebackend.values import SessionInfo as SessionInfo
+    from statebackend.values import SessionStatus as SessionStatus
 
     __version__: str
 
 _LAZY = {
+    "DuplicateEvent": "errors",
+    "InvalidTransition": "errors",
+    "InvalidValue": "errors",
+    "MigrationFailed": "errors",
+    "OutcomeUnknown": "errors",
+    "SchemaOutdated": "errors",
+    "SchemaTooNew": "errors",
+    "SessionClosed": "errors",
+    "SessionDamaged": "errors",
+    "SessionExists": "errors",
+    "SessionForked": "errors",
+    "SessionLocked": "errors",
+    "SessionNotFound": "errors",
+    "SessionUnreadable": "errors",
+    "StateBackendError": "errors",
+    "StorageBusy": "errors",
+    "StorageError": "errors",
+    "StorageFull": "errors",
+    "StorageUnsupported": "errors",
+    "StateBackend": "store",
+    "BadSession": "values",
+    "Cost": "values",
+    "Event": "values",
+    "EventKind": "values",
+    "PlanDecision": "values",
+    "PlanItem": "values",
+    "Producer": "values",
+    "SessionInfo": "values",
+    "SessionStatus": "values",
     "Session": "handle",
     "SessionView": "handle",
     "configure_telemetry": "telemetry",

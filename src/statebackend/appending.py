@@ -68,8 +68,8 @@ class Appends(ABC, Generic[Appended]):
         """
         if cost is not None:
             validation.check_cost(cost)
-        if producer == kernel_user(producer.version) and cost is not None:
-            raise InvalidValue("cost", "a prompt of the user has no cost (SB-41)")
+            if isinstance(producer, Producer) and producer == kernel_user(producer.version):
+                raise InvalidValue("cost", "a prompt of the user has no cost (SB-41)")
         return self._append(
             EventKind.MESSAGE, producer, payload, schema_version, event_id, timestamp, cost=cost
         )
@@ -103,7 +103,7 @@ class Appends(ABC, Generic[Appended]):
             EventKind.PLAN, producer, payload, schema_version, event_id, timestamp, items=checked
         )
 
-    def _append(
+    def _append(  # noqa: PLR0917 - by position, since every append passes here
         self,
         kind: EventKind,
         producer: Producer,
@@ -115,7 +115,7 @@ class Appends(ABC, Generic[Appended]):
         cost: Cost | None = None,
         items: tuple[PlanItem, ...] = (),
     ) -> Appended:
-        if (kind, producer) not in self._checked:
+        if not isinstance(producer, Producer) or (kind, producer) not in self._checked:
             validation.check_producer(kind, producer)
             self._checked.add((kind, producer))
         payload = validation.check_payload(payload)

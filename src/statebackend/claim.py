@@ -12,18 +12,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from statebackend import timestamps
 from statebackend.errors import SessionForked, SessionLocked, StorageUnsupported
@@ -46,30 +45,41 @@ class Holder:
 
 
 class Claim:
-    """The right to write one session, held until :meth:`release` or the process's end."""
+    """The right to write one session, held until :meth:`release` or the process's end.
+
+    One that gets lost, as by an interrupt between taking it and storing it, is released as well.
+    """
 
     def __init__(self, key: _ClaimKey, path: Path, descriptor: int, holder: Holder) -> None:
         self.holder = holder
         self._key = key
         self._path = path
         self._descriptor = descriptor
+        self._held = True
 
     def release(self) -> None:
         """Give the claim back and remove its lock file; harmless when repeated, or in a child."""
         with _registry.mutex:
-            if _registry.claims.get(self._key) is not self:
+            if not self._held or self.holder.pid != os.getpid():
                 return
+            self._held = False
+            if _registry.claims.setdefault(self._key, self) is not self:
+                return  # lost, and taken anew by now: closing this file would drop that lock
             del _registry.claims[self._key]
             # Unlinked while still locked: who opens the old file later finds it has no name.
             with suppress(OSError):
                 self._path.unlink()
             os.close(self._descriptor)
 
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.release()
+
 
 class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
-        self.claims: dict[_ClaimKey, Claim] = {}
+        self.claims: WeakValueDictionary[_ClaimKey, Claim] = WeakValueDictionary()
         self.open_files: Counter[FileKey] = Counter()
         self.inherited: set[FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
@@ -92,7 +102,7 @@ class _Registry:
 
 
 _registry = _Registry()
-os.register_at_fork(after_in_child=lambda: _registry.enter_child())
+os.register_at_fork(after_in_child=_registry.enter_child)
 
 
 def acquire(path: Path) -> Claim:
@@ -108,8 +118,14 @@ def acquire(path: Path) -> Claim:
         if (held := _registry.claims.get(key)) is not None:
             raise _locked(path, held.holder)
         descriptor = _lock(path, lock)
-        holder = Holder(os.getpid(), socket.gethostname(), timestamps.now())
-        _write(descriptor, holder)
+        try:
+            holder = Holder(os.getpid(), os.uname().nodename, timestamps.now())
+            _write(descriptor, holder)
+        except BaseException:  # a full disk; the lock would be held for the life of the process
+            with suppress(OSError):
+                lock.unlink()
+            os.close(descriptor)
+            raise
         claim = _registry.claims[key] = Claim(key, lock, descriptor, holder)
         return claim
 
@@ -150,10 +166,23 @@ def untouched(path: Path) -> Iterator[bool]:
         except OSError:
             yield True
             return
-        key = (found.st_dev, found.st_ino)
-        if key in _registry.inherited:
-            raise SessionForked(path.name.removesuffix(SUFFIX))
-        yield not _registry.open_files[key]
+        yield is_untouched(path, found)
+
+
+def mutex() -> AbstractContextManager[bool]:
+    """Return the lock under which :func:`is_untouched` stays true."""
+    return _registry.mutex
+
+
+def is_untouched(path: Path, found: os.stat_result) -> bool:
+    """Tell, while :func:`mutex` is held, whether no connection is on *path*, whose stat is *found*.
+
+    A scan asks this for every file, so it costs no further stat and no generator.
+    """
+    key = (found.st_dev, found.st_ino)
+    if key in _registry.inherited:
+        raise SessionForked(path.name.removesuffix(SUFFIX))
+    return key not in _registry.open_files
 
 
 def file_opened(path: Path) -> FileKey:
@@ -187,7 +216,8 @@ def _lock(path: Path, lock: Path) -> int:
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(descriptor, 0o600)
+            with suppress(OSError):  # another user's file, or a file system without modes
+                os.fchmod(descriptor, 0o600)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _has_name(descriptor, lock):
                 return descriptor
@@ -235,7 +265,7 @@ def _holder(descriptor: int) -> Holder | None:
     if kind == fcntl.F_UNLCK:
         return None
     written = _read(descriptor)
-    if written is None or (pid > 0 and written.pid != pid and written.host == socket.gethostname()):
+    if written is None or (pid > 0 and written.pid != pid and written.host == os.uname().nodename):
         return Holder(pid, None, None)  # the text is still its predecessor's
     return written
 
@@ -247,8 +277,8 @@ def _read(descriptor: int) -> Holder | None:
         return Holder(
             int(text["pid"]), str(text["host"]), since if isinstance(since, datetime) else None
         )
-    except (ValueError, KeyError, TypeError):
-        return None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None  # anybody may have written anything into it
 
 
 def _locked(path: Path, holder: Holder) -> SessionLocked:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from statebackend import integrity
-from statebackend.errors import InvalidValue
+from statebackend.errors import InvalidValue, StorageFull
 from statebackend.faults import os_error, storage_error
 from statebackend.handle import SessionView
 from statebackend.paths import fsync_directory, link_new
@@ -37,9 +37,9 @@ def copy(view: SessionView, path: Path) -> Path:
             ) from None
         finally:
             os.close(descriptor)
-            for leftover in (building, Path(f"{building}-wal"), Path(f"{building}-shm")):
+            for ending in ("", "-journal", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
-                    leftover.unlink()
+                    Path(f"{building}{ending}").unlink()
         fsync_directory(path.parent)
     return path
 
@@ -49,6 +49,8 @@ def _fill(view: SessionView, building: Path) -> None:
         # Closing folds the log in, so that the whole copy is one file.
         with closing(sqlite3.connect(building, isolation_level=None)) as target:
             view.backup_to(target)
+    except StorageFull as error:  # the view says it of its own file
+        raise StorageFull(building, error.problem) from error
     except sqlite3.Error as error:
         raise storage_error(building, error) from error
     integrity.check_copy(building, view.session_id)

@@ -9,19 +9,20 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from statebackend import claim, models
 from statebackend.errors import StorageUnsupported
 from statebackend.faults import storage_error
-from statebackend.paths import sqlite_uri, wal_path
+from statebackend.header import has_log
+from statebackend.paths import lock_path, sqlite_uri
 
 BUSY_TIMEOUT_MS = 5_000
 _BEGIN = "statebackend_begin"
@@ -55,13 +56,28 @@ def connect_for_reading(path: Path) -> Connection:
     may write takes them away again when it closes. Beside a log, only a read-only one is sure not
     to fold a dead writer's log into the file.
     """
-    mode = "mode=ro" if wal_path(path).exists() else "mode=rw"
+    mode = "mode=ro" if has_log(path) else "mode=rw"
     connection = _connect(path, sqlite_uri(path, mode), begin="BEGIN")
     with _closed_on_error(path, connection):
         driver = driver_of(connection)
         driver.execute("PRAGMA query_only = ON")
         driver.set_authorizer(_authorize_reader)
     return connection
+
+
+def close_reader(connection: Connection, path: Path) -> None:
+    """Close a connection of :func:`connect_for_reading`, leaving the log of a dead writer alone.
+
+    The last connection folds the log in as it closes, if it may write. A writer that closed has
+    taken its lock file away, and wants that; one that died has not.
+    """
+    with ExitStack() as stack:
+        if has_log(path) and lock_path(path).exists():
+            with suppress(sqlite3.Error):
+                last = sqlite3.connect(sqlite_uri(path, "mode=ro"), uri=True)
+                stack.enter_context(closing(last))
+                last.execute("SELECT 1 FROM sqlite_schema").fetchone()  # only now is it on the log
+        connection.close()
 
 
 def connect_in_memory() -> Connection:
@@ -143,7 +159,18 @@ _engine = create_engine("sqlite://", creator=_create, poolclass=NullPool)
 def _begin(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot be upgraded once somebody else has
     # committed, so a writing one takes the write lock at its start.
-    driver_of(connection).execute(connection.info[_BEGIN])
+    driver = driver_of(connection)
+    if driver.in_transaction:  # left by an interrupt, where SQLAlchemy does not know of it
+        driver.execute("ROLLBACK")
+    driver.execute(connection.info[_BEGIN])
+
+
+@event.listens_for(_engine, "handle_error")
+def _survive_interrupts(context: ExceptionContext) -> None:
+    # SQLAlchemy gives a connection up on which a KeyboardInterrupt arrived, since that may have cut
+    # a conversation with a server short. Here there is no server, and the connection is the handle.
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
 
 
 def _write_ahead(driver: sqlite3.Connection, path: Path) -> None:

@@ -22,7 +22,8 @@
         ├── StorageUnsupported  the file system cannot do what a session needs
         └── OutcomeUnknown      a commit whose result the system could not tell
 
-Facts are attributes (``problem`` is the message without the path), the message says what happened, to which file, and what to do next.
+Facts are attributes (``problem`` is the message without the path). The message says what happened,
+to which file, and what to do next.
 Every error survives pickling.
 """
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from statebackend.errors import (
     SessionDamaged,
@@ -45,7 +44,9 @@ def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     code = primary_code(error)
     if code in _DAMAGE:
         return SessionDamaged(path, (str(error),))
-    if code == sqlite3.SQLITE_FULL:
+    # The index of the log could not be made long enough.
+    no_index = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE
+    if code == sqlite3.SQLITE_FULL or no_index:
         return StorageFull(path, "no room left; nothing was kept, make room and try again")
     if code in _BUSY:
         return StorageBusy(path, "is locked by another process; try again")
@@ -53,13 +54,26 @@ def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     return StorageError(path, f"{error} ({name})")
 
 
-@contextmanager
-def os_error(path: Path) -> Iterator[None]:
+class os_error:  # noqa: N801 - used as a function in `with`; a class, since every file of a scan pays
     """Turn what the operating system refuses inside the block into a storage error."""
-    try:
-        yield
-    except OSError as error:
-        where = Path(error.filename) if isinstance(error.filename, str) else path
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+        where = Path(error.filename) if isinstance(error.filename, str) else self._path
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(where, "no room left; nothing was kept") from error
         raise StorageError(where, f"{error.strerror} ({type(error).__name__})") from error

@@ -23,7 +23,7 @@ def arrange(sessions: Iterable[Costed], root: str | None = None) -> list[TreeNod
         roots: Sequence[str] = [root]
         ring = {root} if _in_ring(by_id, root) else set()
     else:
-        roots = sorted((one for one in by_id if one in entries or _is_root(by_id, one)))[::-1]
+        roots = sorted(one for one in by_id if one in entries or _is_root(by_id, one))[::-1]
         ring = entries
     order = _preorder(children, roots)
     inclusive = _inclusive(by_id, order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -53,7 +54,7 @@ from statebackend.values import (
     SessionStatus,
 )
 
-_PAGE_ROWS = 500
+_PAGE_ROWS = 2_000
 _PAGE_BYTES = 4 * 1024 * 1024
 _Row = TypeVar("_Row", CostEntry, PlanEntry)
 
@@ -99,6 +100,8 @@ class _Handle(ABC):
                     claim.file_closed(self._file)
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # modules are half gone; the kernel and SQLite clean up after us
+            return
         if not getattr(self, "_closed", True) and self._pid == os.getpid():
             warnings.warn(
                 f"session {self.session_id} was never closed", ResourceWarning, stacklevel=2
@@ -118,15 +121,23 @@ class _Handle(ABC):
             raise SessionClosed(self.session_id)
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _locked(self) -> Iterator[None]:
         if self._pid != os.getpid():  # before the lock, which a thread of the parent may hold
             raise SessionForked(self.session_id)
         with self._lock:
             self._check_usable()
-            with _typed_errors(self.path):
-                connection = self._reader()
-                with connection.begin():
-                    yield connection
+            yield
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._locked(), _typed_errors(self.path):
+            connection = self._reader()
+            connection.rollback()  # what an interrupt of the last reading may have left
+            connection.begin()  # not by `with`: interrupted at its end, it never lets go
+            try:
+                yield connection
+            finally:
+                connection.rollback()
 
     @property
     def info(self) -> SessionInfo:
@@ -300,15 +311,19 @@ class _Handle(ABC):
         It has a connection of its own. Its transaction holds a snapshot, so end it (commit,
         rollback) or leave the block before long. Writing through it fails.
         """
-        with self._lock:
-            self._check_usable()
-            connection = engine.connect_for_reading(self.path)
+        with self._locked():
+            file = claim.file_opened(self.path)  # it may outlive the handle's own connection
         try:
-            with orm.Session(connection, autoflush=False) as session:
-                yield session
+            connection = engine.connect_for_reading(self.path)
+            try:
+                with orm.Session(connection, autoflush=False) as session:
+                    yield session
+            finally:
+                if self._pid == os.getpid():
+                    engine.close_reader(connection, self.path)
         finally:
             if self._pid == os.getpid():
-                connection.close()
+                claim.file_closed(file)
 
     def follow(
         self,
@@ -353,7 +368,7 @@ class SessionView(_Handle):
         return self._connection
 
     def _close(self) -> None:
-        self._connection.close()
+        engine.close_reader(self._connection, self.path)
 
 
 class Session(_Handle, Appends[Event]):
@@ -401,7 +416,11 @@ class Session(_Handle, Appends[Event]):
         """
         self._check_appendable()
         batch = Batch(self.session_id, self._row_limit_bytes, self._checked)
-        yield batch
+        try:
+            yield batch
+        except BaseException:
+            batch._finished = True  # what is appended from now on would never be written
+            raise
         batch._finish(self._write)
 
     def set_status(self, status: SessionStatus | str, *, ended_at: datetime | None = None) -> None:
@@ -416,36 +435,39 @@ class Session(_Handle, Appends[Event]):
                 raise InvalidValue("ended_at", "a running session has no end")
             ended_at = timestamps.normalize("ended_at", ended_at)
         with self._locked(), _typed_errors(self.path):
+            self._connection.rollback()  # what a change left that failed or was interrupted
             self._roll_back()  # what an interrupt of the last append may have left
             self._check_transition(target)
-            with orm.Session(self._connection) as session:
-                row = meta.get(session, self.session_id)
-                row.status = target
-                row.ended_at = (
-                    None
-                    if target is SessionStatus.RUNNING
-                    else timestamps.to_text(ended_at or timestamps.now())
-                )
-                session.flush()
-                try:
-                    session.commit()
-                except DBAPIError as error:
-                    raise self._commit_error(error.orig) from error
+            try:
+                self._update_status(target, ended_at)
+            except BaseException:
+                if not self._closed:  # an interrupt may have come after the commit
+                    self._connection.rollback()
+                    self._roll_back()  # SQLAlchemy may have lost track of the transaction
+                    self._status = meta.select_status(self._driver)
+                raise
             self._status = target
+
+    def _update_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
+        with orm.Session(self._connection) as session:
+            row = meta.get(session, self.session_id)
+            row.status = target
+            row.ended_at = (
+                None
+                if target is SessionStatus.RUNNING
+                else timestamps.to_text(ended_at or timestamps.now())
+            )
+            session.flush()
+            try:
+                session.commit()
+            except DBAPIError as error:
+                raise self._commit_error(error.orig) from error
 
     def _check_transition(self, target: SessionStatus) -> None:
         if target not in _TRANSITIONS.get(self._status, ()):
             raise InvalidTransition(
                 self.session_id, self._status, f"is {self._status} and cannot become {target}"
             )
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._pid != os.getpid():
-            raise SessionForked(self.session_id)
-        with self._lock:
-            self._check_usable()
-            yield
 
     def _check_appendable(self) -> None:
         self._check_usable()
@@ -569,7 +591,7 @@ class Batch(Appends[str]):
 
     def _take(self, pending: PendingEvent) -> str:
         if self._finished:
-            raise InvalidValue("batch", "has ended; its events are written")
+            raise InvalidValue("batch", "has ended; begin another one")
         earlier = self._pending.get(pending.id)
         if earlier is not None:
             raise DuplicateEvent(

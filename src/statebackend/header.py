@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,8 +71,14 @@ LEFTOVERS = {
 
 
 def has_log(path: Path) -> bool:
-    """Tell whether a write-ahead log lies beside *path*."""
-    return wal_path(path).exists()
+    """Tell whether a write-ahead log lies beside *path*; an empty one, as readers make it, is none.
+
+    A reader that took an empty one for a log would leave it behind for good.
+    """
+    try:
+        return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - a Path costs a scan more
+    except FileNotFoundError:
+        return False
 
 
 def look(path: Path) -> Header:
@@ -90,7 +97,7 @@ def look(path: Path) -> Header:
     if page_size is None:
         raise SessionDamaged(path, ("the header's page size is impossible",))
     version = _version(head)
-    if has_log(path):
+    with suppress(FileNotFoundError):  # none, or a writer has just taken it away at its close
         version = _version_in_wal(wal_path(path)) or version
     _check_not_newer(path, version)
     if size % page_size:

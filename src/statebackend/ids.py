@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 _CANONICAL = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 is_session_id = _CANONICAL.fullmatch
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def check_session_id(value: str, field: str = "session_id") -> str:
@@ -47,12 +47,17 @@ def session_time(session_id: str) -> datetime:
 
 
 def time_prefix(moment: datetime) -> str:
-    """Return the first ten characters of every id made in the millisecond of *moment*."""
-    return session_id_from(moment, bytes(10))[:10]
+    """Return the first ten characters of every id made in the millisecond of *moment*.
+
+    No id is older than 1970, so an earlier moment counts as its beginning.
+    """
+    return session_id_from(max(moment, _EPOCH), bytes(10))[:10]
 
 
 def new_event_id() -> str:
     """Make an event id that no other has."""
+    import uuid  # late: it pulls in a platform check that listing can do without
+
     return str(uuid.uuid4())
 
 

@@ -89,7 +89,7 @@ def _check_tables(driver: sqlite3.Connection, path: Path) -> None:
 
 def _findings(driver: sqlite3.Connection) -> list[str]:
     rows = driver.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})")
-    lines = [line.decode(errors="replace") for (line,) in rows]
+    lines = [one for (text,) in rows for one in text.decode(errors="replace").splitlines()]
     return [] if lines == ["ok"] else lines
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -56,7 +56,9 @@ def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
             if os.path.lexists(path) or header.leftover(path) is not None:
                 raise SessionExists(path.name.removesuffix(SUFFIX), path)
             _build(path, meta_row)
-            return _opened(path, lambda file: _writing(path, file, held))
+            with _unmade_on_error(path):
+                fsync_directory(path.parent)
+                return _opened(path, lambda file: _writing(path, file, held))
         except BaseException:
             held.release()
             raise
@@ -177,12 +179,23 @@ def _build(path: Path, meta_row: tuple[str | int | None, ...]) -> None:
     finally:
         with suppress(FileNotFoundError):
             building.unlink()
-    fsync_directory(path.parent)
+
+
+@contextmanager
+def _unmade_on_error(path: Path) -> Iterator[None]:
+    """Take a session away that its creator could not be given; nobody else can have written it."""
+    try:
+        yield
+    except BaseException:
+        for ending in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                Path(f"{path}{ending}").unlink()
+        raise
 
 
 def _write_durably(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o600)  # whatever the umask took away
         file.write(content)
         file.flush()

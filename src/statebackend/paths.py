@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from urllib.parse import quote
 
 from statebackend.ids import check_session_id
 
@@ -49,8 +48,9 @@ def creating_path(path: Path) -> Path:
 
 
 def sqlite_uri(path: Path, parameters: str) -> str:
-    """Return SQLite's URI of *path*; quoting keeps ``?``, ``#`` and ``%`` in a name literal."""
-    return f"file:{quote(str(path))}?{parameters}"
+    """Return SQLite's URI of *path*; ``%``, ``?`` and ``#`` in a name stay what they are."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{name}?{parameters}"
 
 
 def private_directory(path: Path) -> None:

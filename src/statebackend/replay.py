@@ -88,7 +88,7 @@ def render(event: Event, renderers: Renderers) -> Rendered:
         return Rendered(event, render_generic(event), fallback=True)
     try:
         return Rendered(event, renderer(event), fallback=False)
-    except Exception as error:  # a renderer is foreign code
+    except Exception as error:  # noqa: BLE001 - a renderer is foreign code
         problem = f"{type(error).__name__}: {error}"
         return Rendered(event, render_generic(event), fallback=True, error=problem)
 

@@ -48,8 +48,13 @@ def event(row: Sequence[Any]) -> Event:
         _KINDS.get(kind, kind),
         _producer(category, name, version),
         schema_version,
-        payload,
+        payload if type(payload) is bytes else _as_bytes(payload),
     )
+
+
+def _as_bytes(payload: object) -> bytes:
+    """Return a payload that another program stored as text or as a number."""
+    return payload.encode() if isinstance(payload, str) else str(payload).encode()
 
 
 def session_info(row: Sequence[Any], *, live: bool) -> SessionInfo:

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from statebackend import claim, rows, telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
 from statebackend.faults import os_error, read_error
-from statebackend.header import LEFTOVERS, check_regular, check_version, leftover
+from statebackend.header import LEFTOVERS, check_regular, check_version, has_log, leftover, look
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, lock_path, sqlite_uri
 from statebackend.values import BadSession, CostTotals, SessionInfo
 
 _T = TypeVar("_T")
-Reader = Callable[[sqlite3.Connection, bool], _T]
-"""Reads one open file; the second argument tells whether a writer has the session open."""
+Reader = Callable[[sqlite3.Connection, SessionInfo], _T]
+"""Reads one open file, whose summary has been read already."""
 
 # A change within the clock's grain of the one before may leave the file's times as they were, so
 # the look before and after proves something only for a file that has been quiet for longer.
@@ -39,12 +39,13 @@ def stems(directory: Path) -> list[str]:
     """Return the stem of every session in *directory*, newest first, opening no file.
 
     A session of which only a damaged original or a log is left is one of them. A missing folder is
-    an empty one.
+    an empty one; one that cannot be listed is a :class:`StorageError`.
     """
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
+    with os_error(directory):
+        try:
+            names = os.listdir(directory)
+        except FileNotFoundError:
+            return []
     found = set()
     for name in names:
         if name.endswith(SUFFIX):
@@ -77,22 +78,15 @@ def read_each(directory: Path, read: Reader[_T], stems: Iterable[str]) -> Iterat
         yield one
 
 
-def read_summary(driver: sqlite3.Connection, live: bool) -> SessionInfo:
+def read_summary(_driver: sqlite3.Connection, info: SessionInfo) -> SessionInfo:
     """Return the summary of one open file."""
-    found = driver.execute(_SUMMARY).fetchall()
-    if len(found) != 1:
-        raise sqlite3.DatabaseError(
-            f"session_meta holds {'no row' if not found else 'more than one row'}"
-        )
-    return rows.session_info(found[0], live=live)
+    return info
 
 
-def read_totals(driver: sqlite3.Connection, live: bool) -> tuple[SessionInfo, CostTotals]:
+def read_totals(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, CostTotals]:
     """Return the summary of one open file, and the sums of its ledger."""
-    return (
-        read_summary(driver, live),
-        rows.cost_totals(driver.execute(f"SELECT {TOTALS} FROM cost_ledger").fetchone()),
-    )
+    totals = driver.execute(f"SELECT {TOTALS} FROM cost_ledger").fetchone()
+    return (info, rows.cost_totals(totals))
 
 
 _UNPRICED = (
@@ -144,8 +138,12 @@ def _read(path: Path, read: Reader[_T], maybe_live: bool) -> _T:
 
 def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result) -> _T:
     wal = f"{path}-wal"
-    with claim.untouched(path) as alone:
-        if not alone or os.path.exists(wal) or time.time_ns() - _newest(before) < _GRAIN_NS:
+    with claim.mutex():
+        if (
+            not claim.is_untouched(path, before)
+            or os.access(wal, os.F_OK)
+            or time.time_ns() - _newest(before) < _GRAIN_NS
+        ):
             raise _Changed
         failure = None
         try:
@@ -153,7 +151,7 @@ def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result
         except StateBackendError as error:
             failure = error
         # Asked before an error counts, too: half of a change can look like damage.
-        if os.path.exists(wal) or _signature(os.lstat(path)) != _signature(before):
+        if os.access(wal, os.F_OK) or _signature(os.lstat(path)) != _signature(before):
             raise _Changed
     if failure is not None:
         raise failure
@@ -163,7 +161,10 @@ def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result
 def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:
     # Without a log, a connection that may write leaves nothing behind when it closes, where a
     # read-only one would; beside a log it is the other way round.
-    mode = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=rw"
+    mode = "mode=ro" if has_log(path) else "mode=rw"
+    with claim.untouched(path) as alone, suppress(SessionDamaged, SessionUnreadable):
+        if alone:  # a newer file is refused before SQLite makes or changes a sidecar (SB-31)
+            look(path)
     file = claim.file_opened(path)
     try:
         return _query(path, mode, read, live)
@@ -173,17 +174,35 @@ def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:
 
 def _query(path: Path, mode: str, read: Reader[_T], live: bool) -> _T:
     driver = sqlite3.connect(
-        sqlite_uri(path, mode), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+        sqlite_uri(path, mode),
+        uri=True,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        cached_statements=0,  # no statement comes twice, and making the cache takes time
     )
     try:
-        driver.execute("PRAGMA query_only = ON")
+        if mode == "mode=rw":
+            driver.execute("PRAGMA query_only = ON")
         (version,) = driver.execute("PRAGMA user_version").fetchone()
         check_version(path, version)
-        return read(driver, live)
+        return read(driver, _summary(driver, path, live))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
     finally:
         driver.close()
+
+
+def _summary(driver: sqlite3.Connection, path: Path, live: bool) -> SessionInfo:
+    """Refuse what opening refuses, above all a file under another id: it would count twice."""
+    found = driver.execute(_SUMMARY).fetchall()
+    if len(found) != 1:
+        number = "more than one row" if found else "no row"
+        raise SessionDamaged(path, (f"session_meta holds {number}",))
+    if found[0][0] != path.name.removesuffix(SUFFIX):
+        raise SessionUnreadable(
+            path, f"holds session {found[0][0]!r}; its file carries its id, so rename it back"
+        )
+    return rows.session_info(found[0], live=live)
 
 
 def _claimed(directory: Path) -> frozenset[str]:

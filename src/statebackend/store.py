@@ -347,19 +347,19 @@ _GROUPS: dict[str, str] = {
 def _groups_reader(by: str) -> Reader[list[tuple[str, CostTotals]]]:
     query = f"SELECT coalesce({_GROUPS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
 
-    def read(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, CostTotals]]:
+    def read(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, CostTotals]]:
         return [(key, rows.cost_totals(totals)) for key, *totals in driver.execute(query)]
 
     return read
 
 
-def _read_plan_rules(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, str, int]]:
+def _read_plan_rules(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, str, int]]:
     return driver.execute(
         "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
     ).fetchall()
 
 
-def _read_producers(driver: sqlite3.Connection, _live: bool) -> list[tuple[str, str, str]]:
+def _read_producers(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, str, str]]:
     return driver.execute(
         "SELECT category, name, version FROM producers WHERE category <> ?",
         (ProducerCategory.KERNEL,),

@@ -36,8 +36,10 @@ def to_text(value: datetime) -> str:
     return value.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-def from_text(text: str) -> datetime | str:
+def from_text(text: object) -> datetime | str:
     """Return the time that *text* stores, or *text* itself when it is not the stored form."""
+    if not isinstance(text, str):  # a file made elsewhere can hold anything
+        return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if _STORED.fullmatch(text) is None:
         return text
     try:

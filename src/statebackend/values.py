@@ -305,7 +305,7 @@ class ReferencedProducers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostGroup:
-    """The spend of one group of ledger rows; ``key`` is the model, provider, session, day …"""
+    """The spend of one group of ledger rows; ``key`` names the group."""
 
     key: str
     totals: CostTotals

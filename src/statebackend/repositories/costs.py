@@ -31,7 +31,7 @@ def insert(driver: sqlite3.Connection, costs: Iterable[tuple[int, Cost]]) -> Non
                 cost.output_tokens,
                 cost.cache_write_tokens,
                 cost.cache_read_tokens,
-                cost.cost_usd,
+                float(cost.cost_usd),  # the driver refuses an int over 63 bits
             )
             for sequence, cost in costs
         ],
