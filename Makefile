@@ -21,7 +21,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-all test-others check lint types imports coverage wheel-test \
+.PHONY: help demo test test-slow test-fast soak-migrate test-all test-others check lint types imports coverage wheel-test \
         bench bench-smoke format clean
 
 help: ## list the targets
@@ -58,11 +58,17 @@ bench-smoke: $(DEVELOP) ## run every benchmark once, small: do they work at all
 
 # ── Testing it ───────────────────────────────────────────────────────────────────────────────
 
-test: $(DEVELOP) ## the whole test suite
-	$(PYTEST) -n $(WORKERS)
+test: $(DEVELOP) ## the test suite, without the long soak and fault tests
+	$(PYTEST) -n $(WORKERS) -m 'not slow'
 
-test-fast: $(DEVELOP) ## the suite without what is slow or kills processes
+test-slow: $(DEVELOP) ## the long soak and fault tests
+	$(PYTEST) -n $(WORKERS) -m slow
+
+test-fast: $(DEVELOP) ## the suite without what is long or kills processes
 	$(PYTEST) -n $(WORKERS) -m 'not slow and not crash'
+
+soak-migrate: $(DEVELOP) ## kill 300 migrations at random moments, count mixed files
+	$(BIN)/python -m tests.migration_kills 300
 
 wheel-test: $(DEVELOP) ## build the wheel, use it in a clean environment
 	$(PYTEST) tests/test_packaging.py
@@ -86,7 +92,7 @@ test-others: $(MADE) ## the fast tests on every interpreter found, but for the o
 	done
 
 # The tests come last, so that their closing line is the last one.
-check: lint types imports bench-smoke coverage ## all that CI runs on one interpreter
+check: lint types imports bench-smoke test-slow coverage ## all that CI runs on one interpreter
 
 lint: $(DEVELOP) ## style and formatting
 	$(BIN)/ruff check .
@@ -98,8 +104,8 @@ types: $(DEVELOP) ## mypy, strict
 imports: $(DEVELOP) ## the direction of imports
 	$(BIN)/lint-imports --no-logo
 
-coverage: $(DEVELOP) ## the whole suite, with coverage and its lower bound
-	$(PYTEST) -n $(WORKERS) --cov --cov-report=term
+coverage: $(DEVELOP) ## the test suite, with coverage and its lower bound
+	$(PYTEST) -n $(WORKERS) -m 'not slow' --cov --cov-report=term
 
 # ── Housekeeping ─────────────────────────────────────────────────────────────────────────────
 

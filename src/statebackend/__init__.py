@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from statebackend.errors import StorageFull as StorageFull
     from statebackend.errors import StorageUnsupported as StorageUnsupported
     from statebackend.handle import Session as Session
-    from statebackend.handle import SessionView as SessionView
     from statebackend.store import StateBackend as StateBackend
     from statebackend.telemetry import configure_telemetry as configure_telemetry
     from statebackend.values import BadSession as BadSession
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from statebackend.values import Producer as Producer
     from statebackend.values import SessionInfo as SessionInfo
     from statebackend.values import SessionStatus as SessionStatus
+    from statebackend.view import SessionView as SessionView
 
     __version__: str
 
@@ -76,7 +76,7 @@ _LAZY = {
     "SessionInfo": "values",
     "SessionStatus": "values",
     "Session": "handle",
-    "SessionView": "handle",
+    "SessionView": "view",
     "configure_telemetry": "telemetry",
 }
 

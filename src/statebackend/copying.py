@@ -11,8 +11,8 @@ from tempfile import mkstemp
 from statebackend import integrity
 from statebackend.errors import InvalidValue, StorageFull
 from statebackend.faults import os_error, storage_error
-from statebackend.handle import SessionView
 from statebackend.paths import fsync_directory, link_new
+from statebackend.view import SessionView
 
 
 def copy(view: SessionView, path: Path) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from sqlalchemy import Connection, ExceptionContext, create_engine, event
@@ -20,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from statebackend import claim, models
 from statebackend.errors import StorageUnsupported
-from statebackend.faults import storage_error
+from statebackend.faults import primary_code, storage_error
 from statebackend.header import has_log
 from statebackend.paths import lock_path, sqlite_uri
 
@@ -175,13 +176,28 @@ def _survive_interrupts(context: ExceptionContext) -> None:
 
 def _write_ahead(driver: sqlite3.Connection, path: Path) -> None:
     """WAL, so that readers and the writer do not wait for each other (SB-07)."""
-    (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
+    try:
+        (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
+    except sqlite3.OperationalError as error:
+        # A file that says WAL already, where its log and index cannot be had.
+        if primary_code(error) != sqlite3.SQLITE_CANTOPEN or not _takes_files(path.parent):
+            raise
+        mode = str(error)
     if mode != "wal":
         raise StorageUnsupported(
             path,
             f"SQLite's WAL mode is not possible on this file system (it answered {mode!r}); "
             "keep sessions on a local disk",
         )
+
+
+def _takes_files(folder: Path) -> bool:
+    """Tell whether a file can be made here: neither rights, room nor descriptors are lacking."""
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _durable(driver: sqlite3.Connection) -> None:

@@ -26,7 +26,7 @@ from statebackend.errors import (
     StorageError,
 )
 from statebackend.faults import os_error
-from statebackend.handle import Session, SessionView
+from statebackend.handle import Session
 from statebackend.paths import (
     SUFFIX,
     creating_path,
@@ -36,6 +36,7 @@ from statebackend.paths import (
 )
 from statebackend.repositories.statements import insert_text
 from statebackend.values import SCHEMA_VERSION
+from statebackend.view import SessionView
 
 _Opened = TypeVar("_Opened", Session, SessionView)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from statebackend import telemetry
-from statebackend.handle import Session, SessionView
+from statebackend.handle import Session
 from statebackend.values import Event, EventKind, Producer
+from statebackend.view import SessionView
 
 Renderer = Callable[[Event], str]
 """Makes the text of one event; it gets the event's own ``schema_version`` in it."""

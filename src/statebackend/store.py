@@ -32,7 +32,8 @@ from statebackend.values import (
 )
 
 if TYPE_CHECKING:
-    from statebackend.handle import Session, SessionView
+    from statebackend.handle import Session
+    from statebackend.view import SessionView
 
 _T = TypeVar("_T")
 CostGrouping = Literal["model", "provider", "session", "day", "profile"]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus, StateBackend, ids
-from statebackend.handle import Batch
+from statebackend.batch import Batch
 from statebackend.testing import fixed_clock, fixed_ids, samples
 from statebackend.values import SCHEMA_VERSION
 
