@@ -52,8 +52,8 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the source archive, and the wheel from it, and return their folder."""
     target = tmp_path_factory.mktemp("dist")
     environment = dict(os.environ)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, root]
-    run([*command], target, environment)
+    command: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir"]
+    run([*command, target, root], target, environment)
     return target
 
 
@@ -76,7 +76,8 @@ def programs(wheel: Path, elsewhere: Path, root: Path, environment: dict[str, st
     """Install the wheel with its requirements and return the folder of the programs."""
     run([sys.executable, "-m", "venv", elsewhere / "venv"], elsewhere, environment)
     programs = elsewhere / "venv" / "bin"
-    pip = [programs / "python", "-m", "pip", "--disable-pip-version-check", "install"]
+    pip: list[str | Path] = [programs / "python", "-m", "pip"]
+    pip += ["--disable-pip-version-check", "install"]
     try:
         # pip of an older Python warns about itself.
         lenient = environment | {"PYTHONWARNINGS": "default"}

@@ -1,0 +1,50 @@
+"""Every demand on a session store, in one sentence, by the id that its tests are marked with."""
+
+from __future__ import annotations
+
+DEMANDS = {
+    "SB-01": "One SQLite file a session below `$XDG_STATE_HOME/agent/sessions`; no option moves it",
+    "SB-02": "Ids are canonical ULIDs, so `ls` is chronological; no id can leave the folder",
+    "SB-03": "No plug-in, back end or setting changes how a session is stored",
+    "SB-04": "Only `sequence` orders events; no query sorts or filters by a time",
+    "SB-05": "A second writer is refused and told who the first is; a dead writer's claim is void",
+    "SB-06": "Parallel appends get sequences without a gap, in the order of their commits",
+    "SB-07": "WAL mode, checked by SQLite's answer; a file system that cannot do it is refused",
+    "SB-08": "A reader and the writer never block each other; reading leaves the folder as it was",
+    "SB-09": "A file holds exactly the five specified tables and two indexes",
+    "SB-10": "What was appended cannot be changed, deleted or replaced, by raw SQL either",
+    "SB-11": "An event id is unique in its session; a repeat is refused and changes nothing",
+    "SB-12": "A payload is opaque: the same bytes come back, and nothing reads them",
+    "SB-13": "Ten kinds of event; any other word is refused before a write",
+    "SB-14": "Seven categories of producer and the reserved kernel; any other is refused",
+    "SB-15": "No column holds a trace or a span id",
+    "SB-16": "A message and its cost row are one transaction; the numbers are kept as given",
+    "SB-17": "A plan and its items are one transaction; a decision is allow, ask or deny",
+    "SB-18": "Each build of a producer is noted once, with the first event it wrote",
+    "SB-19": "A failed append leaves nothing or says that its outcome is unknown; a retry tells",
+    "SB-20": "One row of `session_meta`, changed in place, with one of seven statuses",
+    "SB-21": "Running ends in a final status; only completed and cancelled can be re-opened",
+    "SB-22": "The summary is that row, and the cost summed when it is read",
+    "SB-23": "Replay goes by sequence, each event to the renderer of its build; nothing is kept",
+    "SB-24": "Replay emits no telemetry, whatever driver is configured",
+    "SB-25": "Producers that are not installed are named from one small table, before all else",
+    "SB-26": "Lists and trees come from the files themselves; no index could be wrong",
+    "SB-27": "A scan writes nothing, and a bad file is one flagged row",
+    "SB-28": "Live sessions never look at other sessions' files",
+    "SB-29": "Nothing is deleted or expires by itself",
+    "SB-30": "`PRAGMA user_version` carries the schema's version from the start",
+    "SB-31": "A newer file is refused with both versions told, and not a byte is touched",
+    "SB-32": "An older file is brought up step by step in one transaction before anything else",
+    "SB-33": "SQLite's integrity check runs at every open, and in no scan",
+    "SB-34": "What can be read of a damaged session is saved into a new file in its place",
+    "SB-35": "The damaged original is kept under a name of its own",
+    "SB-36": "A recovery is reported as a value, in the log, and by the command line",
+    "SB-37": "A session of which nothing can be saved is flagged, and the rest goes on",
+    "SB-38": "Only damage leads to a recovery, never a full disk or a missing right",
+    "SB-39": "Listing stays quick at 100,000 sessions, with a cache that can be thrown away",
+    "SB-40": "References to events are enforced, and none acts on a delete",
+    "SB-41": "The user's prompt is a message of the reserved kernel producer, without a cost",
+}
+
+NOT_BUILT_YET = frozenset({"SB-34", "SB-35", "SB-36", "SB-37", "SB-38", "SB-39"})
+"""Demands that no code meets yet: they have no test, and the README says so."""

@@ -1,0 +1,48 @@
+"""No demand is claimed without a test, and the README's table is what the tests say."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.demands import DEMANDS, NOT_BUILT_YET
+
+
+@pytest.fixture(scope="module")
+def tool(root: Path) -> dict[str, Any]:
+    """Return the functions of the program that prints the table."""
+    return runpy.run_path(str(root / "tools" / "conformance_table.py"))
+
+
+def test_the_ids_are_the_whole_list() -> None:
+    """SB-01 to SB-41, each once, in order, and what is not built is among them."""
+    assert list(DEMANDS) == [f"SB-{number:02}" for number in range(1, 42)]
+    assert set(DEMANDS) >= NOT_BUILT_YET
+
+
+def test_every_demand_that_is_claimed_has_a_test(tool: dict[str, Any]) -> None:
+    """A test with its mark, and with its id in the name, exists for each demand that is built."""
+    tested = tool["tests_of_demands"]()
+    claimed = [demand for demand in DEMANDS if demand not in NOT_BUILT_YET]
+    assert [demand for demand in claimed if demand not in tested] == []
+    for demand in claimed:
+        names = [name for names in tested[demand].values() for name in names]
+        assert any(demand.replace("-", "").lower() in name for name in names), demand
+
+
+def test_no_test_claims_what_is_not_a_demand(tool: dict[str, Any]) -> None:
+    """Every mark names a demand of the list that is not said to be missing."""
+    assert set(tool["tests_of_demands"]()) <= set(DEMANDS) - NOT_BUILT_YET
+
+
+def test_the_readme_shows_the_table_as_it_is(root: Path, tool: dict[str, Any]) -> None:
+    """The README's section of demands is what the program prints (`--write` puts it there)."""
+    readme = root / "README.md"
+    if not readme.exists() or "<!-- demands -->" not in readme.read_text():
+        pytest.skip("the README has no section of demands yet")
+    with_table: Callable[[str], str] = tool["with_table"]
+    assert with_table(readme.read_text()) == readme.read_text()

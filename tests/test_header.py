@@ -1,0 +1,163 @@
+"""The look at a file's bytes before SQLite touches it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from statebackend import (
+    SchemaTooNew,
+    SessionDamaged,
+    SessionUnreadable,
+    StateBackend,
+    header,
+)
+from tests.session_files import full, killed_writer, new, path_of, sql
+
+
+@pytest.fixture
+def path(backend: StateBackend) -> Path:
+    """Return the file of a closed session."""
+    return path_of(backend, full(backend))
+
+
+def patch(path: Path, offset: int, content: bytes) -> None:
+    """Overwrite some bytes."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def test_a_whole_file(path: Path) -> None:
+    """Its size, its page size and its version are told."""
+    found = header.look(path)
+    assert found == header.Header(path.stat().st_size, 4096, 1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "content"),
+    [(0, b"SQLite format 4"), (16, b"\0\0"), (16, b"\x03\x00"), (16, b"\x01\x00")],
+    ids=["magic", "no page size", "no power of two", "too small"],
+)
+def test_a_header_that_cannot_be_is_damage(path: Path, offset: int, content: bytes) -> None:
+    """Magic and page size are checked."""
+    patch(path, offset, content)
+    with pytest.raises(SessionDamaged):
+        header.look(path)
+
+
+def test_the_largest_page_is_written_as_one(path: Path) -> None:
+    """65,536 does not fit into two bytes, and another size of file is then no whole number."""
+    patch(path, 16, b"\0\1")
+    with pytest.raises(SessionDamaged, match="whole number of pages"):
+        header.look(path)
+    with path.open("ab") as file:
+        file.truncate(65536)
+    assert header.look(path).page_size == 65536
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 4097])
+def test_a_cut_file_is_damage(path: Path, size: int) -> None:
+    """No header, or no whole number of pages."""
+    os.truncate(path, size)
+    with pytest.raises(SessionDamaged):
+        header.look(path)
+
+
+@pytest.mark.parametrize("version", [0, -1, -(2**31)])
+def test_no_version_is_no_session(path: Path, version: int) -> None:
+    """No session was ever without one."""
+    sql(path, f"PRAGMA user_version = {version}")
+    with pytest.raises(SessionUnreadable):
+        header.look(path)
+
+
+@pytest.mark.parametrize("version", [2, 2**31 - 1])
+def test_a_newer_version_is_told_apart_from_damage(path: Path, version: int) -> None:
+    """Also when the file is cut: it is not ours to judge."""
+    sql(path, f"PRAGMA user_version = {version}")
+    os.truncate(path, 5000)
+    with pytest.raises(SchemaTooNew) as caught:
+        header.look(path)
+    assert caught.value.found_version == version
+
+
+@pytest.mark.parametrize("content", [b"\xd9\xd5\x05\xf9", b"x"])
+def test_a_hot_journal_is_damage(path: Path, content: bytes) -> None:
+    """No session of ours has one, and SQLite would roll it back into the file."""
+    path.with_name(path.name + "-journal").write_bytes(content)
+    with pytest.raises(SessionDamaged, match="journal"):
+        header.look(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0"])
+def test_a_finished_journal_is_nothing(path: Path, content: bytes) -> None:
+    """An empty one, or one whose header was zeroed, is not applied by SQLite either."""
+    path.with_name(path.name + "-journal").write_bytes(content)
+    assert header.look(path).user_version == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 32, b"\0" * 5000, b"noise" * 50])
+def test_a_log_that_is_none_says_nothing(path: Path, content: bytes) -> None:
+    """Too short, or without SQLite's mark."""
+    path.with_name(path.name + "-wal").write_bytes(content)
+    assert header.look(path).user_version == 1
+    assert header.has_log(path) == bool(content)
+
+
+def test_the_log_of_a_killed_writer(backend: StateBackend) -> None:
+    """Its version is read from the log's last committed header page."""
+    path = path_of(backend, killed_writer(backend))
+    assert header.has_log(path)
+    assert header.look(path).user_version == 1
+
+
+def test_a_log_cut_in_its_first_frame_says_nothing(backend: StateBackend) -> None:
+    """There is no whole frame in it."""
+    path = path_of(backend, killed_writer(backend))
+    os.truncate(path.with_name(path.name + "-wal"), 100)
+    assert header.look(path).user_version == 1
+
+
+def test_only_a_plain_file_is_a_session(tmp_path: Path) -> None:
+    """Nothing is nothing; a folder, a pipe and a link are refused."""
+    assert header.check_regular(tmp_path / "missing") is None
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to("file")
+    for name in (".", "pipe", "link"):
+        with pytest.raises(SessionUnreadable):
+            header.check_regular(tmp_path / name)
+    assert header.check_regular(tmp_path / "file") is not None
+
+
+def test_what_is_left_of_a_session(backend: StateBackend) -> None:
+    """A damaged original, a log and a journal are told; nothing else is a leftover."""
+    path = path_of(backend, new(backend))
+    assert header.leftover(path) is None
+    for ending in header.LEFTOVERS:
+        left = path.with_name(path.name + ending)
+        left.write_bytes(b"")
+        assert header.leftover(path) == header.LEFTOVERS[ending]
+        left.unlink()
+
+
+def test_frames_from_before_a_reset_do_not_count(backend: StateBackend) -> None:
+    """A log that was begun anew still holds the newer version of before, behind its end."""
+    path = path_of(backend, full(backend))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("CREATE TABLE extra AS SELECT * FROM events")
+        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        connection.execute("UPDATE session_meta SET profile = 'short'")
+        content = path.with_name(path.name + "-wal").read_bytes()
+        copied = path.with_name("copy.sqlite")
+        copied.write_bytes(path.read_bytes())
+    copied.with_name("copy.sqlite-wal").write_bytes(content)
+    assert header.look(copied).user_version == 1

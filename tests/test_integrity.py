@@ -1,0 +1,124 @@
+"""The check of one file."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from statebackend import (
+    SchemaTooNew,
+    SessionDamaged,
+    SessionUnreadable,
+    StateBackend,
+    StorageError,
+    integrity,
+)
+from tests.session_files import damage_index, full, listing, new, overwrite, path_of, sql
+
+
+@pytest.fixture
+def path(backend: StateBackend) -> Path:
+    """Return the file of a closed session."""
+    return path_of(backend, full(backend))
+
+
+def test_a_whole_session_passes_and_no_file_is_left(path: Path) -> None:
+    """Through an immutable connection, nothing appears beside it."""
+    before = listing(path.parent)
+    integrity.check_file(path, immutable=True)
+    assert listing(path.parent) == before
+    integrity.check_file(path, immutable=False)
+
+
+@pytest.mark.parametrize("table", sorted(integrity.TABLES))
+def test_a_missing_table_is_damage(path: Path, table: str) -> None:
+    """Its name is in the findings."""
+    sql(path, f"DROP TABLE {table}")
+    with pytest.raises(SessionDamaged) as caught:
+        integrity.check_file(path, immutable=True)
+    assert caught.value.findings == (f"table {table} is missing",)
+
+
+def test_another_database_is_no_session(tmp_path: Path) -> None:
+    """None of the five tables: not ours, rather than damaged."""
+    path = tmp_path / "x.sqlite"
+    sql(path, "CREATE TABLE other (x)")
+    sql(path, "PRAGMA user_version = 1")
+    with pytest.raises(SessionUnreadable):
+        integrity.check_file(path, immutable=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("DELETE FROM session_meta", "no row"),
+        ("INSERT INTO session_meta SELECT 'x', NULL, '', '', 0, '', NULL", "more than one row"),
+    ],
+)
+def test_there_is_one_row_of_meta(path: Path, change: str, said: str) -> None:
+    """None, or several, is damage."""
+    sql(path, change)
+    with pytest.raises(SessionDamaged, match=said):
+        integrity.check_file(path, immutable=True)
+
+
+@pytest.mark.parametrize("stored", ["01KJMG7C00000000000000000Z", "\udcff", None])
+def test_the_row_carries_the_files_name(path: Path, stored: str | None) -> None:
+    """Another id, bytes that are no text, or none: the file is not the session it claims."""
+    value = stored.encode(errors="surrogateescape") if stored else None
+    sql(path, "UPDATE session_meta SET session_id = CAST(? AS TEXT)", value)
+    with pytest.raises(SessionUnreadable):
+        integrity.check_file(path, immutable=True)
+
+
+def test_a_copy_may_have_any_name(path: Path) -> None:
+    """Its row must hold the session that was copied."""
+    moved = path.rename(path.with_name("copy.db"))
+    integrity.check_copy(moved, path.stem)
+    with pytest.raises(SessionUnreadable):
+        integrity.check_copy(moved, "other")
+
+
+def test_versions_are_checked_first(path: Path) -> None:
+    """Newer and none at all are told before any table is looked at."""
+    sql(path, "DROP TABLE events")
+    for version, error in ((2, SchemaTooNew), (0, SessionUnreadable)):
+        sql(path, f"PRAGMA user_version = {version}")
+        with pytest.raises(error):
+            integrity.check_file(path, immutable=True)
+
+
+def test_findings_are_lines_and_bounded(backend: StateBackend) -> None:
+    """A badly broken file yields a hundred lines or so, not all of them."""
+    path = path_of(backend, new(backend, events=3000, size=30))
+    damage_index(path)
+    with pytest.raises(SessionDamaged) as caught:
+        integrity.check_file(path, immutable=True)
+    assert 1 < len(caught.value.findings) <= 110
+    assert not [line for line in caught.value.findings if "\n" in line or not line]
+
+
+def test_without_the_full_check_only_the_shape_is_looked_at(path: Path) -> None:
+    """Damage inside a page is then not noticed, a missing table is."""
+    damage_index(path)
+    with closing(sqlite3.connect(path)) as driver:
+        integrity.check_connection(driver, path, full=False)
+        with pytest.raises(SessionDamaged):
+            integrity.check_connection(driver, path, full=True)
+        assert driver.text_factory is str
+
+
+def test_an_error_in_place_of_an_answer_is_damage(path: Path) -> None:
+    """SQLite raises on some files instead of listing findings."""
+    overwrite(path, 1, b"\xff" * 200, offset=100)
+    with pytest.raises(SessionDamaged):
+        integrity.check_file(path, immutable=True)
+
+
+def test_a_file_that_cannot_be_opened_is_not_damaged(tmp_path: Path) -> None:
+    """Missing is a storage error."""
+    with pytest.raises(StorageError):
+        integrity.check_file(tmp_path / "missing.sqlite", immutable=False)

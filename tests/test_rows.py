@@ -1,0 +1,77 @@
+"""From stored columns to values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from statebackend import Event, EventKind, Producer, SessionStatus, rows
+from statebackend.values import CostTotals
+
+COLUMNS = (7, "e1", "2026-03-01T12:00:00.000Z", "tool_call", "tool", "shell", "1", "2")
+
+
+def test_an_event_of_ours() -> None:
+    """Words become members, the time a time, three columns a producer."""
+    event = rows.event((*COLUMNS, b"\x00"))
+    assert event == Event(
+        7,
+        "e1",
+        datetime(2026, 3, 1, 12, tzinfo=UTC),
+        EventKind.TOOL_CALL,
+        Producer("tool", "shell", "1"),
+        "2",
+        b"\x00",
+    )
+    assert isinstance(event.kind, EventKind)
+
+
+def test_a_header_is_the_event_without_its_payload() -> None:
+    """All else is the same."""
+    header, event = rows.event_header(COLUMNS), rows.event((*COLUMNS, b""))
+    assert [getattr(header, name) for name in header.__slots__] == [
+        getattr(event, name) for name in header.__slots__
+    ]
+
+
+def test_a_summary_of_ours_and_a_foreign_one() -> None:
+    """Known words become members; all else stays the stored text."""
+    stored = ("ID", None, "p", "failed", 2, "2026-03-01T12:00:00.000Z", None, 0.5, 1)
+    info = rows.session_info(stored, live=True)
+    assert (info.status, info.ended_at, info.cost_usd, info.unpriced_rows, info.live) == (
+        SessionStatus.FAILED,
+        None,
+        0.5,
+        1,
+        True,
+    )
+    foreign = rows.session_info(("ID", "P", "p", "zombie", 0, "x", "y", None, 0), live=False)
+    assert (foreign.status, foreign.started_at, foreign.ended_at) == ("zombie", "x", "y")
+
+
+def test_totals_are_put_together_from_halves() -> None:
+    """The upper 32 bits and the lower ones of each counter; none at all are zeros."""
+    found = rows.cost_totals((2, 1.5, 0, 1, 5, None, None, 0, 3, 2, 0))
+    assert found == CostTotals(
+        rows=2,
+        cost_usd=1.5,
+        unpriced_rows=0,
+        input_tokens=2**32 + 5,
+        output_tokens=0,
+        cache_write_tokens=3,
+        cache_read_tokens=2**33,
+    )
+
+
+def test_adding_nothing_is_no_cost() -> None:
+    """None and 0.0 stay apart, and ten dimes are a dollar."""
+    assert rows.add_totals([]) == CostTotals()
+    assert rows.add_totals([CostTotals(), CostTotals()]).cost_usd is None
+    assert rows.add_totals([CostTotals(), CostTotals(rows=1, cost_usd=0.0)]).cost_usd == 0.0
+    dimes = [CostTotals(rows=1, cost_usd=0.1, input_tokens=3, unpriced_rows=1)] * 10
+    total = rows.add_totals(dimes)
+    assert (total.cost_usd, total.rows, total.input_tokens, total.unpriced_rows) == (
+        1.0,
+        10,
+        30,
+        10,
+    )
