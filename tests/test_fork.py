@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -91,3 +93,16 @@ def test_fork_while_threads_hold_the_package_s_locks(backend: StateBackend) -> N
 def test_child_may_close_and_forget_what_it_inherited(backend: StateBackend) -> None:
     """Closing there only marks the handle; leaving a batch or an ORM block is harmless."""
     assert scenario(backend, forked.close_in_child) == ["closed", 3]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # a worker has threads
+def test_a_child_keeps_what_it_inherited_alive(backend: StateBackend) -> None:
+    """Nothing frees an inherited connection: SQLite would close it with locks it does not have."""
+    with backend.create("default") as session:
+        connection = session._connection
+        ours = sys.getrefcount(connection)
+        child = os.fork()
+        if child == 0:
+            os._exit(min(sys.getrefcount(connection), 100))
+        _pid, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == ours + 1
