@@ -19,6 +19,7 @@ def event(payload: bytes, producer: Producer = TOOL) -> Event:
     [
         (b'{"b":1,"a":[1]}', '{\n  "b": 1,\n  "a": [\n    1\n  ]\n}'),
         ('{"t": "ü"}'.encode(), '{\n  "t": "ü"\n}'),
+        (b'{"a":1}\n{"a":2}', '{\n  "a": 1\n}\n{\n  "a": 2\n}'),
         (b"plain text", "plain text"),
         (b"", ""),
         (b'{"broken"', '{"broken"'),
@@ -26,7 +27,17 @@ def event(payload: bytes, producer: Producer = TOOL) -> Event:
         (b"\xff\x00", "2 bytes: ff 00"),
         (b"\xff" * 100, "100 bytes: " + " ".join(["ff"] * 64) + " …"),
     ],
-    ids=["json", "unicode", "text", "empty", "broken", "too deep", "bytes", "many bytes"],
+    ids=[
+        "json",
+        "unicode",
+        "json lines",
+        "text",
+        "empty",
+        "broken",
+        "too deep",
+        "bytes",
+        "many bytes",
+    ],
 )
 def test_the_generic_text(payload: bytes, text: str) -> None:
     """JSON is indented, text is kept, the rest is shown in hex digits."""

@@ -95,15 +95,24 @@ def render(event: Event, renderers: Renderers) -> Rendered:
 
 
 def render_generic(event: Event) -> str:
-    """Return a payload as indented JSON, else as text, else as a summary in hex digits."""
+    """Return a payload as indented JSON, else as text, else as a summary in hex digits.
+
+    Several JSON values, a line each, are indented one by one.
+    """
     try:
         text = event.payload.decode()
     except UnicodeDecodeError:
         return _hex_summary(event.payload)
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
+    for values in ([text], text.splitlines()):
+        try:
+            return "\n".join(map(_indented, values))
+        except (ValueError, RecursionError):
+            continue
+    return text
+
+
+def _indented(text: str) -> str:
+    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
 
 
 def _hex_summary(payload: bytes) -> str:
