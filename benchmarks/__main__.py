@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, listing, opening, replaying, starting
+from benchmarks import appending, listing, migrating, opening, replaying, starting
 from benchmarks.lab import Lab, temporary_folder
 from benchmarks.measure import AnswersDiffer, Figure
 from benchmarks.table import table
@@ -28,6 +28,8 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "scan": listing.scan,
     "import": starting.importing,
     "list": starting.listing,
+    "migrate": migrating.many,
+    "current": migrating.current,
 }
 
 

@@ -26,7 +26,7 @@ def newest(lab: Lab) -> Iterator[Figure]:
     """List the newest 20 of 10,000 sessions, against scandir, sort and 20 bare opens."""
     count, rounds = lab.size(10_000, 200), lab.size(101, 11)
     what = f"newest {_NEWEST} of {count:,} sessions"
-    with _many_sessions(lab, count) as directory:
+    with many_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.list(limit=_NEWEST)), _newest_bare(directory))
         taken = interleave(
@@ -39,7 +39,7 @@ def scan(lab: Lab) -> Iterator[Figure]:
     """Read the summary of every session, against a bare loop over immutable files."""
     count, rounds = lab.size(10_000, 200), lab.size(9, 5)
     what = f"full scan of {count:,} sessions"
-    with _many_sessions(lab, count) as directory:
+    with many_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.scan()), _scan_bare(directory))
         taken = interleave(
@@ -94,7 +94,7 @@ def _text(moment: datetime | str) -> str:
 
 
 @contextmanager
-def _many_sessions(lab: Lab, count: int) -> Iterator[Path]:
+def many_sessions(lab: Lab, count: int) -> Iterator[Path]:
     """Give a folder of *count* sessions, a minute apart.
 
     A few are made through the API. The others are copies of their bytes with an id and a start of

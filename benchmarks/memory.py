@@ -27,9 +27,9 @@ def main() -> None:
 
 
 def _grown_by(work: Callable[[], int]) -> tuple[int, int]:
-    before = _peak_bytes()
+    before = peak_bytes()
     size = work()
-    return _peak_bytes() - before, size
+    return peak_bytes() - before, size
 
 
 def _read_ours(folder: Path, session_id: str) -> int:
@@ -42,7 +42,7 @@ def _read_bare(folder: Path, session_id: str) -> int:
         return read_all_bare(driver)
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the greatest size that this program had so far.
 
     Linux hands the parent's peak down to ``ru_maxrss`` of a child, so that a small child of a
