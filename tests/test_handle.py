@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -222,3 +223,19 @@ def test_an_ended_session_is_read_by_its_writer(backend: StateBackend) -> None:
         assert [entry.item.decision for entry in session.plan_items()] == ["allow", "deny"]
         assert session.missing_producers([MODEL, TOOL]) == []
         assert list(session.follow()) == list(session.events())
+
+
+@pytest.mark.parametrize("poll_interval_s", [-1, float("nan"), "1", None])
+def test_a_follower_waits_a_time(backend: StateBackend, poll_interval_s: Any) -> None:
+    """What is no time to wait is refused at the call, by name."""
+    with backend.read(new(backend)) as view, pytest.raises(InvalidValue) as caught:
+        view.follow(poll_interval_s=poll_interval_s)
+    assert caught.value.field == "poll_interval_s"
+
+
+@pytest.mark.parametrize("directory", [7, b"x", "a\0b"])
+def test_a_folder_is_a_path(directory: Any) -> None:
+    """What is none is refused by name."""
+    with pytest.raises(InvalidValue) as caught:
+        StateBackend(directory)
+    assert caught.value.field == "directory"

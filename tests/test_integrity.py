@@ -65,11 +65,41 @@ def test_there_is_one_row_of_meta(path: Path, change: str, said: str) -> None:
         integrity.check_file(path, immutable=True)
 
 
-@pytest.mark.parametrize("stored", ["01KJMG7C00000000000000000Z", "\udcff", None])
-def test_the_row_carries_the_files_name(path: Path, stored: str | None) -> None:
-    """Another id, bytes that are no text, or none: the file is not the session it claims."""
-    value = stored.encode(errors="surrogateescape") if stored else None
+@pytest.mark.parametrize("stored", ["01KJMG7C00000000000000000Z", "\udcff"])
+def test_the_row_carries_the_files_name(path: Path, stored: str) -> None:
+    """Another id, or bytes that are no text: the file is not the session it claims."""
+    value = stored.encode(errors="surrogateescape")
     sql(path, "UPDATE session_meta SET session_id = CAST(? AS TEXT)", value)
+    with pytest.raises(SessionUnreadable):
+        integrity.check_file(path, immutable=True)
+
+
+def test_a_row_without_an_id_is_damage(path: Path) -> None:
+    """The schema allows NULL there, a session does not."""
+    sql(path, "UPDATE session_meta SET session_id = NULL")
+    with pytest.raises(SessionDamaged):
+        integrity.check_file(path, immutable=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM session_meta; END",
+        "CREATE VIEW v AS SELECT 1",
+    ],
+)
+def test_what_would_change_an_append_is_refused(path: Path, statement: str) -> None:
+    """A trigger or a view of another program: no session file has one."""
+    sql(path, statement)
+    with pytest.raises(SessionUnreadable):
+        integrity.check_file(path, immutable=True)
+
+
+def test_a_log_whose_ids_may_repeat_is_refused(path: Path) -> None:
+    """Without the key on events.id, a retry would not be recognised."""
+    sql(path, "ALTER TABLE events RENAME TO old")
+    sql(path, "CREATE TABLE events AS SELECT * FROM old")
+    sql(path, "ALTER TABLE old RENAME TO unused")
     with pytest.raises(SessionUnreadable):
         integrity.check_file(path, immutable=True)
 

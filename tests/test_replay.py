@@ -20,6 +20,8 @@ def event(payload: bytes, producer: Producer = TOOL) -> Event:
         (b'{"b":1,"a":[1]}', '{\n  "b": 1,\n  "a": [\n    1\n  ]\n}'),
         ('{"t": "ü"}'.encode(), '{\n  "t": "ü"\n}'),
         (b'{"a":1}\n{"a":2}', '{\n  "a": 1\n}\n{\n  "a": 2\n}'),
+        (b'{"a":1,"a":2}', '{"a":1,"a":2}'),
+        (b"[1.00000000000000000001]", "[1.00000000000000000001]"),
         (b"plain text", "plain text"),
         (b"", ""),
         (b'{"broken"', '{"broken"'),
@@ -30,6 +32,8 @@ def event(payload: bytes, producer: Producer = TOOL) -> Event:
     ids=[
         "json",
         "unicode",
+        "a key twice",
+        "a long number",
         "json lines",
         "text",
         "empty",

@@ -115,7 +115,11 @@ class Appends(ABC, Generic[Appended]):
         cost: Cost | None = None,
         items: tuple[PlanItem, ...] = (),
     ) -> Appended:
-        if not isinstance(producer, Producer) or (kind, producer) not in self._checked:
+        try:
+            checked = (kind, producer) in self._checked
+        except TypeError:  # not hashable, so it holds something that is no text
+            checked = False
+        if not checked:
             validation.check_producer(kind, producer)
             self._checked.add((kind, producer))
         payload = validation.check_payload(payload)

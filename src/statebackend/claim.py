@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import struct
 import sys
 from collections import Counter
@@ -113,6 +114,10 @@ def acquire(path: Path) -> Claim:
     """
     lock = lock_path(path)
     private_directory(lock.parent)
+    if lock.parent.is_symlink():
+        raise StorageUnsupported(
+            lock.parent, "is a symbolic link; the locks must lie in the folder"
+        )
     with _registry.mutex:
         key = _claim_key(lock)
         if (held := _registry.claims.get(key)) is not None:
@@ -137,7 +142,7 @@ def writer_of(path: Path) -> Holder | None:
         try:
             if (held := _registry.claims.get(_claim_key(lock))) is not None:
                 return held.holder
-            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None
         try:
@@ -214,7 +219,11 @@ def _claim_key(lock: Path) -> _ClaimKey:
 
 def _lock(path: Path, lock: Path) -> int:
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(lock, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StorageUnsupported(lock, "is not a plain file, so it cannot be a lock")
         try:
             with suppress(OSError):  # another user's file, or a file system without modes
                 os.fchmod(descriptor, 0o600)

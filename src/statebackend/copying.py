@@ -21,10 +21,10 @@ def copy(view: SessionView, path: Path) -> Path:
     The copy is built beside its place, checked, and only then named, for its owner only (0600).
     Raises :class:`InvalidValue` when *path* is taken, and the storage errors.
     """
-    if path.is_dir():
-        path = path / view.path.name
-    path = path.absolute()
     with os_error(path):
+        if path.is_dir():
+            path = path / view.path.name
+        path = path.absolute()
         descriptor, name = mkstemp(prefix=path.name + ".", suffix=".copying", dir=path.parent)
         building = Path(name)
         try:

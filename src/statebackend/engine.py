@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -274,12 +275,16 @@ _TELLING_WITHOUT_VALUE = {
 }
 
 
+# Cached, so that asking again runs no Python: an interrupt that arrives in Python code here is
+# swallowed by the driver and taken for a refusal.
+@lru_cache(maxsize=4096)
 def _authorize_reader(action: int, one: str | None, two: str | None, *_rest: str | None) -> int:
     if action in _ALWAYS_ALLOWED or (action == sqlite3.SQLITE_PRAGMA and _tells(one, two)):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
 
+@lru_cache(maxsize=4096)
 def _authorize_writer(
     action: int, one: str | None, two: str | None, database: str | None, trigger: str | None
 ) -> int:

@@ -48,6 +48,10 @@ def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     no_index = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE
     if code == sqlite3.SQLITE_FULL or no_index:
         return StorageFull(path, "no room left; nothing was kept, make room and try again")
+    if code == sqlite3.SQLITE_AUTH:
+        # Our own statements are all allowed: an interrupt arrived inside the check of one.
+        problem = "was interrupted (SQLITE_AUTH); nothing of it was kept, try again"
+        return StorageError(path, problem)
     if code in _BUSY:
         return StorageBusy(path, "is locked by another process; try again")
     name = getattr(error, "sqlite_errorname", type(error).__name__)

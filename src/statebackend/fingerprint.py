@@ -129,9 +129,10 @@ def _needs_text(driver: sqlite3.Connection, index: str) -> bool:
     """Tell whether an index has an expression or a condition, which only its text shows."""
     query = (
         "SELECT partial FROM pragma_index_list((SELECT tbl_name FROM main.sqlite_schema "
-        "WHERE name = ?1)) WHERE name = ?1 UNION ALL SELECT cid = -2 FROM pragma_index_xinfo(?1)"
+        "WHERE name = :index)) WHERE name = :index "
+        "UNION ALL SELECT cid = -2 FROM pragma_index_xinfo(:index)"
     )
-    return any(told for (told,) in driver.execute(query, (index,)))
+    return any(told for (told,) in driver.execute(query, {"index": index}))
 
 
 _TOKEN = re.compile(

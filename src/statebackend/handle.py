@@ -21,6 +21,7 @@ from statebackend.errors import (
     InvalidValue,
     OutcomeUnknown,
     SessionForked,
+    SessionUnreadable,
     StateBackendError,
 )
 from statebackend.faults import primary_code, storage_error
@@ -134,8 +135,18 @@ class Session(Handle, Appends[Event]):
             raise InvalidTransition(
                 self.session_id,
                 self._status,
-                f"is {self._status}, so nothing can be appended; set it to running first",
+                f"is {self._status}, so nothing can be appended; "
+                + ("set it to running first" if self._status in _TRANSITIONS else "it is final"),
             )
+
+    def _check_in_place(self) -> None:
+        """Refuse to acknowledge what goes into a file that nobody will find."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
 
     def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
         """Write all of *pending* in one transaction and return their sequences."""
@@ -143,6 +154,7 @@ class Session(Handle, Appends[Event]):
             raise SessionForked(self.session_id)
         with self._lock, telemetry.current().span("statebackend.append", events=len(pending)):
             self._check_appendable()
+            self._check_in_place()
             try:
                 self._roll_back()  # what an interrupt of the last append may have left
                 self._driver.execute("BEGIN IMMEDIATE")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
-from statebackend.paths import journal_path, wal_path
+from statebackend.ids import is_session_id
+from statebackend.paths import SUFFIX, journal_path, wal_path
 from statebackend.values import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
@@ -70,6 +71,24 @@ LEFTOVERS = {
 """What may be left without the session file, by the ending behind its name."""
 
 
+def check_sidecars(path: Path) -> None:
+    """Refuse a log, index or journal that is no plain file: opening a pipe would never end."""
+    for ending in ("-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(f"{path}{ending}").st_mode):
+                raise SessionUnreadable(path, f"its {ending} is not a plain file; take that away")
+
+
+def misnamed(path: Path, stored: object) -> SessionUnreadable:
+    """Return the error for a file whose row carries another id than its name."""
+    known = isinstance(stored, str) and is_session_id(stored)
+    if known and os.path.lexists(path.with_name(f"{stored}{SUFFIX}")):
+        advice = "that one is here as well, so this is a copy: move it out of the folder"
+    else:
+        advice = "a session's file carries its id, so rename it back"
+    return SessionUnreadable(path, f"holds session {stored!r}; {advice}")
+
+
 def has_log(path: Path) -> bool:
     """Tell whether a write-ahead log lies beside *path*; an empty one, as readers make it, is none.
 
@@ -88,6 +107,7 @@ def look(path: Path) -> Header:
     :class:`SessionDamaged` when the bytes cannot be a whole database, and
     :class:`SessionUnreadable` when it never was a session.
     """
+    check_sidecars(path)
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(100)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
-from statebackend.header import check_version
+from statebackend.header import check_version, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
 
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
@@ -85,12 +85,27 @@ def _check_tables(driver: sqlite3.Connection, path: Path) -> None:
         raise SessionUnreadable(path, "has none of a session's tables, so it is not a session")
     if missing:
         raise SessionDamaged(path, tuple(f"table {name} is missing" for name in missing))
+    _check_nothing_interferes(driver, path)
+
+
+def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:
+    """Refuse what would make an append something else than it says: a trigger, a missing key."""
+    foreign = driver.execute(
+        "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1"
+    ).fetchone()
+    if foreign is not None:
+        kind, name = (text.decode(errors="replace") for text in foreign)
+        raise SessionUnreadable(path, f"has a {kind} ({name}), which no session file has")
+    keys = driver.execute("PRAGMA index_list(events)").fetchall()
+    if not any(unique and origin == b"u" for _number, _name, unique, origin, _partial in keys):
+        raise SessionUnreadable(path, "its events.id is not unique, so it is not a session file")
 
 
 def _findings(driver: sqlite3.Connection) -> list[str]:
     rows = driver.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})")
     lines = [one for (text,) in rows for one in text.decode(errors="replace").splitlines()]
-    return [] if lines == ["ok"] else lines
+    told = [line for line in lines if not line.startswith("*** in database")]
+    return [] if lines == ["ok"] else told or lines
 
 
 def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:
@@ -99,8 +114,8 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
         found = "more than one row" if rows else "no row"
         raise SessionDamaged(path, (f"session_meta holds {found}",))
     stored = rows[0][0]
+    if stored is None:
+        raise SessionDamaged(path, ("session_meta holds no id",))
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
     if text != session_id:
-        raise SessionUnreadable(
-            path, f"holds session {text!r}; a session's file carries its id, so rename it back"
-        )
+        raise misnamed(path, text)

@@ -76,9 +76,11 @@ def open_for_writing(path: Path) -> Session:
         _find(path)
         claim.refuse_if_held_here(path)
         _look(path)  # a newer file is refused before even the claim touches the folder
+        _check_writable(path)
         held = claim.acquire(path)
         try:
             _tidy(path)
+            _check_one_name(path)
             return _opened(path, lambda file: _checked_writing(path, file, held))
         except BaseException:
             held.release()
@@ -104,6 +106,22 @@ def _find(path: Path) -> None:
         if (left := header.leftover(path)) is not None:
             raise SessionUnreadable(path, left)
         raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
+    header.check_sidecars(path)
+
+
+def _check_writable(path: Path) -> None:
+    for place in (path, path.parent):
+        if not os.access(place, os.W_OK):
+            raise StorageError(place, "cannot be written by this user; change its rights, or read")
+
+
+def _check_one_name(path: Path) -> None:
+    # Each name would have a claim and a log of its own, and so a writer of its own.
+    if path.stat().st_nlink > 1:
+        raise SessionUnreadable(
+            path,
+            "has a second name (a hard link), under which it could be written as well; copy it",
+        )
 
 
 def _look(path: Path) -> header.Header | None:

@@ -6,6 +6,7 @@ What a renderer makes is handed to the caller and never stored.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -112,7 +113,16 @@ def render_generic(event: Event) -> str:
 
 
 def _indented(text: str) -> str:
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    value = json.loads(text)
+    # What a number or a repeated key would lose on the way through Python is shown as it is.
+    bare = _SPACE_OUTSIDE_STRINGS.sub(lambda match: match[1] or "", text)
+    escaped = json.dumps(value, separators=(",", ":"))
+    if bare not in (escaped, json.dumps(value, separators=(",", ":"), ensure_ascii=False)):
+        raise ValueError("not the same after a round trip")
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+_SPACE_OUTSIDE_STRINGS = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
 
 
 def _hex_summary(payload: bytes) -> str:

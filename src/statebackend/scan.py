@@ -11,14 +11,22 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from statebackend import claim, rows, telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
 from statebackend.faults import os_error, read_error
-from statebackend.header import LEFTOVERS, check_regular, check_version, has_log, leftover, look
+from statebackend.header import (
+    LEFTOVERS,
+    check_regular,
+    check_sidecars,
+    check_version,
+    has_log,
+    leftover,
+    look,
+    misnamed,
+)
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, lock_path, sqlite_uri
 from statebackend.values import BadSession, CostTotals, SessionInfo
@@ -38,6 +46,8 @@ _BUSY_TIMEOUT_S = 5.0
 def stems(directory: Path) -> list[str]:
     """Return the stem of every session in *directory*, newest first, opening no file.
 
+    Names that are no session ids have no time, and come last.
+
     A session of which only a damaged original or a log is left is one of them. A missing folder is
     an empty one; one that cannot be listed is a :class:`StorageError`.
     """
@@ -54,7 +64,8 @@ def stems(directory: Path) -> list[str]:
             stem, _suffix, ending = name.partition(SUFFIX)
             if ending in LEFTOVERS:
                 found.add(stem)
-    return sorted(found, reverse=True)
+    ids = {stem for stem in found if is_session_id(stem)}
+    return sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
 
 
 def read_each(directory: Path, read: Reader[_T], stems: Iterable[str]) -> Iterator[_T | BadSession]:
@@ -142,6 +153,7 @@ def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result
         if (
             not claim.is_untouched(path, before)
             or os.access(wal, os.F_OK)
+            or os.access(f"{path}-journal", os.F_OK)
             or time.time_ns() - _newest(before) < _GRAIN_NS
         ):
             raise _Changed
@@ -161,10 +173,11 @@ def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result
 def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:
     # Without a log, a connection that may write leaves nothing behind when it closes, where a
     # read-only one would; beside a log it is the other way round.
-    mode = "mode=ro" if has_log(path) else "mode=rw"
-    with claim.untouched(path) as alone, suppress(SessionDamaged, SessionUnreadable):
-        if alone:  # a newer file is refused before SQLite makes or changes a sidecar (SB-31)
+    check_sidecars(path)
+    with claim.untouched(path) as alone:
+        if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
             look(path)
+    mode = "mode=ro" if has_log(path) else "mode=rw"
     file = claim.file_opened(path)
     try:
         return _query(path, mode, read, live)
@@ -173,14 +186,15 @@ def _read_shared(path: Path, read: Reader[_T], live: bool) -> _T:
 
 
 def _query(path: Path, mode: str, read: Reader[_T], live: bool) -> _T:
-    driver = sqlite3.connect(
-        sqlite_uri(path, mode),
-        uri=True,
-        timeout=_BUSY_TIMEOUT_S,
-        isolation_level=None,
-        cached_statements=0,  # no statement comes twice, and making the cache takes time
-    )
+    driver = None
     try:
+        driver = sqlite3.connect(
+            sqlite_uri(path, mode),
+            uri=True,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            cached_statements=0,  # no statement comes twice, and making the cache takes time
+        )
         if mode == "mode=rw":
             driver.execute("PRAGMA query_only = ON")
         (version,) = driver.execute("PRAGMA user_version").fetchone()
@@ -189,7 +203,8 @@ def _query(path: Path, mode: str, read: Reader[_T], live: bool) -> _T:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
     finally:
-        driver.close()
+        if driver is not None:
+            driver.close()
 
 
 def _summary(driver: sqlite3.Connection, path: Path, live: bool) -> SessionInfo:
@@ -198,10 +213,10 @@ def _summary(driver: sqlite3.Connection, path: Path, live: bool) -> SessionInfo:
     if len(found) != 1:
         number = "more than one row" if found else "no row"
         raise SessionDamaged(path, (f"session_meta holds {number}",))
+    if found[0][0] is None:
+        raise SessionDamaged(path, ("session_meta holds no id",))
     if found[0][0] != path.name.removesuffix(SUFFIX):
-        raise SessionUnreadable(
-            path, f"holds session {found[0][0]!r}; its file carries its id, so rename it back"
-        )
+        raise misnamed(path, found[0][0])
     return rows.session_info(found[0], live=live)
 
 

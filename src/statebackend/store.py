@@ -51,8 +51,9 @@ class StateBackend:
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        chosen = sessions_directory() if directory is None else Path(directory)
-        self.directory = Path(os.path.abspath(chosen))
+        if directory is None:
+            directory = sessions_directory()
+        self.directory = Path(os.path.abspath(validation.check_path("directory", directory)))
 
     def __repr__(self) -> str:
         return f"StateBackend({str(self.directory)!r})"
@@ -131,8 +132,9 @@ class StateBackend:
         """
         from statebackend import copying
 
+        target = Path(validation.check_path("path", path))
         with self.read(session_id, check=False) as view:
-            return copying.copy(view, Path(path))
+            return copying.copy(view, target)
 
     # -- across sessions -----------------------------------------------------------------------
 
@@ -169,7 +171,10 @@ class StateBackend:
             status = validation.check_word("status", SessionStatus, status)
         if parent_session_id is not None:
             ids.check_session_id(parent_session_id, "parent_session_id")
-        stems = _between(scan.stems(self.directory), after, since, until)
+        if profile is not None:
+            validation.check_text("profile", profile, empty=True)
+        stems = scan.stems(self.directory)
+        stems = _between(_after(stems, after), since, until)
         found: list[SessionInfo | BadSession] = []
         if limit == 0:
             return found
@@ -185,17 +190,22 @@ class StateBackend:
                     break
         return found
 
-    def children(self, session_id: str) -> builtins.list[SessionInfo]:
-        """Return the sessions whose parent is *session_id*, newest first."""
-        listed = self.list(limit=None, parent_session_id=session_id)
-        return [one for one in listed if isinstance(one, SessionInfo)]
+    def children(self, session_id: str) -> builtins.list[SessionInfo | BadSession]:
+        """Return the sessions whose parent is *session_id*, newest first.
 
-    def stale(self) -> builtins.list[SessionInfo]:
-        """Return the sessions that say running but have no living writer, newest first."""
+        A file that cannot be read may be one of them, and comes as a :class:`BadSession`.
+        """
+        return self.list(limit=None, parent_session_id=session_id)
+
+    def stale(self) -> builtins.list[SessionInfo | BadSession]:
+        """Return the sessions that say running but have no living writer, newest first.
+
+        A file that cannot be read may be one of them, and comes as a :class:`BadSession`.
+        """
         return [
             one
             for one in self.scan()
-            if isinstance(one, SessionInfo) and one.status == SessionStatus.RUNNING and not one.live
+            if isinstance(one, BadSession) or (one.status == SessionStatus.RUNNING and not one.live)
         ]
 
     def tree(self, session_id: str | None = None) -> SessionTree:
@@ -240,8 +250,10 @@ class StateBackend:
         With *tree*, their descendants are in as well, each session once. A day is the UTC date of
         the event that caused the spend, as stored.
         """
-        if by not in _GROUPS:
+        if not isinstance(by, str) or by not in _GROUPS:
             raise InvalidValue("by", f"{by!r} is not one of: {', '.join(get_args(CostGrouping))}")
+        if isinstance(session_ids, str):
+            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
         stems = None if session_ids is None else list(dict.fromkeys(session_ids))
         unreadable: list[BadSession] = []
         for stem in stems or ():
@@ -321,11 +333,20 @@ class StateBackend:
         raise SessionNotFound(session_id, self.directory)
 
 
-def _between(
-    stems: list[str], after: str | None, since: datetime | None, until: datetime | None
-) -> list[str]:
-    if after is not None:
-        stems = [stem for stem in stems if stem < after]
+def _after(stems: list[str], cursor: str | None) -> list[str]:
+    """Return what is listed behind *cursor*, which may have been deleted meanwhile."""
+    if cursor is None:
+        return stems
+    if cursor in stems:
+        return stems[stems.index(cursor) + 1 :]
+    if not isinstance(cursor, str) or ids.is_session_id(cursor) is None:
+        raise InvalidValue("after", f"{cursor!r} is not the session_id of a listed session")
+    return [stem for stem in stems if stem < cursor or ids.is_session_id(stem) is None]
+
+
+def _between(stems: list[str], since: datetime | None, until: datetime | None) -> list[str]:
+    if since is not None or until is not None:
+        stems = [stem for stem in stems if ids.is_session_id(stem)]
     if since is not None:
         first = ids.time_prefix(timestamps.normalize("since", since))
         stems = [stem for stem in stems if stem[:10] >= first]

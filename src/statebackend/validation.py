@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from enum import StrEnum
 from typing import TypeVar
 
@@ -114,6 +115,21 @@ def _check_amount(field: str, value: float) -> None:
         finite = False
     if not finite or value < 0:
         raise InvalidValue(field, f"must be finite and not negative, not {value!r:.40}")
+
+
+def check_seconds(field: str, value: float) -> float:
+    """Return *value* if it is a time to wait, in seconds."""
+    _check_amount(field, value)
+    return value
+
+
+def check_path(field: str, value: str | os.PathLike[str]) -> str:
+    """Return *value* as the text of a path that the system can be asked about."""
+    try:
+        text = os.fspath(value)
+    except TypeError as error:
+        raise InvalidValue(field, f"must be a path, not {type(value).__name__}") from error
+    return check_text(field, text)
 
 
 def check_plan_item(item: PlanItem) -> PlanItem:

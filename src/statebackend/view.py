@@ -65,6 +65,7 @@ class Handle(ABC):
         self._pid = os.getpid()
         self._file = file
         self._connection = connection
+        self._closing = False
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -84,12 +85,11 @@ class Handle(ABC):
             self._closed = True  # never the inherited connection itself: see claim.enter_child
             return
         with self._lock:
-            if not self._closed:
+            self._closing = True
+            if not self._closed:  # set last, so that closing again finishes what was interrupted
+                self._close()
+                claim.file_closed(self._file)
                 self._closed = True
-                try:
-                    self._close()
-                finally:
-                    claim.file_closed(self._file)
 
     def __del__(self) -> None:
         if sys.is_finalizing():  # modules are half gone; the kernel and SQLite clean up after us
@@ -100,6 +100,9 @@ class Handle(ABC):
             )
             self.close()
 
+    def __reduce__(self) -> str:
+        raise TypeError("an open session cannot be copied or pickled; hand on its session_id")
+
     @abstractmethod
     def _close(self) -> None: ...
 
@@ -109,7 +112,7 @@ class Handle(ABC):
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
             raise SessionForked(self.session_id)
-        if self._closed:
+        if self._closing or self._closed:
             raise SessionClosed(self.session_id)
 
     @contextmanager
@@ -328,6 +331,7 @@ class Handle(ABC):
         Ends when the session is not running any more, or has no living writer.
         """
         kinds = None if kinds is None else tuple(kinds)
+        validation.check_seconds("poll_interval_s", poll_interval_s)
         self.events(after_sequence, kinds)  # refuses what is invalid now, not at the first event
         return self._follow(after_sequence, kinds, poll_interval_s)
 

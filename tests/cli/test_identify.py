@@ -53,7 +53,7 @@ def test_lower_case_is_refused(cli: Cli, text: str) -> None:
 
 def test_an_empty_id_fits_nothing(cli: Cli) -> None:
     """An empty text, of an unset variable, is not a part of every id."""
-    assert cli("show", "").exit_code == 3
+    assert cli("show", "").exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["show", "replay", "tree", "cost", "plan", "producers"])

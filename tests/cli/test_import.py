@@ -115,9 +115,9 @@ def test_a_refused_file(cli: Cli, tmp_path: Path, transcript: Path) -> None:
     assert outcomes[transcript.name]["outcome"] == "created"
 
 
-@pytest.mark.parametrize("arguments", [(), ("/nowhere/x.jsonl",), (".", "--format", "codex")])
+@pytest.mark.parametrize("arguments", [(), (".", "--format", "codex")])
 def test_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
-    """A path must be there, and a format must be one that exists."""
+    """A path must be given, and a format must be one that exists."""
     result = cli("import", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
 
@@ -130,3 +130,21 @@ def test_an_empty_folder(cli: Cli, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "refused" in result.stdout
     assert result.stdout.splitlines()[-1].startswith(f"{folder}: ")
+
+
+def test_what_cannot_be_understood_is_a_finding(cli: Cli, transcript: Path) -> None:
+    """A line that is no JSON is lost to the session: said for its file, with exit code 1."""
+    whole = transcript.read_text().splitlines(keepends=True)
+    transcript.write_text("".join([whole[0], "this is not json\n", *whole[1:]]))
+    result = cli("import", str(transcript))
+    assert result.exit_code == 1
+    assert f"{transcript}: 1 record could not be understood" in result.stdout
+
+
+def test_a_path_that_is_not_there_does_not_stop_the_rest(
+    cli: Cli, transcript: Path, tmp_path: Path
+) -> None:
+    """It is a refused row, and the exit code is 1."""
+    result = cli("import", str(tmp_path / "nowhere"), str(transcript), "--json")
+    assert result.exit_code == 1
+    assert [file["outcome"] for file in parsed(result)] == ["refused", "created"]

@@ -102,3 +102,15 @@ def test_the_other_commands(terminal: Terminal, backend: StateBackend, command: 
     shown = terminal(*command.split(), columns=80)
     assert len(shown.splitlines()) >= 2
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("name", ["dumb", "unknown"])
+def test_a_terminal_without_escapes_gets_the_plain_table(
+    terminal: Terminal, backend: StateBackend, name: str
+) -> None:
+    """Nothing of a row is cut, however narrow it says it is."""
+    session_id = samples.full(backend, profile="a rather long name of a profile " * 3)
+    shown = terminal("list", columns=80, TERM=name)
+    assert "\x1b" not in shown
+    (row,) = [line for line in shown.splitlines() if session_id in line]
+    assert "$" in row

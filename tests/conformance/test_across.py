@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -124,7 +125,8 @@ def test_sb27_trees_and_sums_say_that_they_are_partial(backend: StateBackend) ->
     assert len(backend.cost_by("model").unreadable) == bad
     assert len(backend.plan_rules().unreadable) == bad
     assert len(backend.referenced_producers().unreadable) == bad
-    assert backend.stale() == []
+    assert len(backend.stale()) == bad
+    assert len(backend.children(session_id)) == bad
     assert not backend.cost(session_id).partial
 
 
@@ -146,6 +148,7 @@ def test_sb27_a_scan_changes_nothing(backend: StateBackend) -> None:
     damage_index(path_of(backend, full(backend)))
     killed = killed_writer(backend)
     sql(path_of(backend, full(backend)), "PRAGMA journal_mode = DELETE")
+    time.sleep(0.2)  # a file that has just changed is read with SQLite's locks, beside a log
     before = snapshot(backend.directory)
     backend.list(limit=None)
     backend.tree()

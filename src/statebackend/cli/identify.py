@@ -21,7 +21,12 @@ def session_id(backend: StateBackend, text: str) -> str:
     """
     if is_session_id(text):
         return text
-    ids = [each for each in backend.ids() if is_session_id(each)]
+    if not text:
+        raise InvalidValue("ID", "must not be empty")
+    names = list(backend.ids())
+    if text in names:  # a bad file's: listed, so it can be named
+        return text
+    ids = [each for each in names if is_session_id(each)]
     matches = _matches(ids, text)
     if not matches:
         _refuse_lower_case(ids, text)
@@ -32,8 +37,7 @@ def session_id(backend: StateBackend, text: str) -> str:
 
 
 def _matches(ids: list[str], text: str) -> list[str]:
-    # The empty text would be a part of every id, and is never meant (an unset shell variable).
-    return [each for each in ids if text and (each.startswith(text) or each.endswith(text))]
+    return [each for each in ids if each.startswith(text) or each.endswith(text)]
 
 
 def _refuse_lower_case(ids: list[str], text: str) -> None:

@@ -32,12 +32,13 @@ def stdout_is_terminal() -> bool:
 
 def bold(text: str) -> str:
     """Return *text* in bold for a terminal whose user did not ask for plain text (NO_COLOR)."""
-    plain = not stdout_is_terminal() or os.environ.get("NO_COLOR") or _terminal_is_dumb()
+    plain = not stdout_is_terminal() or os.environ.get("NO_COLOR") or terminal_is_dumb()
     return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
-def _terminal_is_dumb() -> bool:
-    return os.environ.get("TERM", "dumb") == "dumb"
+def terminal_is_dumb() -> bool:
+    """Tell whether the terminal understands no escapes; Rich takes it for 80 columns wide."""
+    return os.environ.get("TERM", "dumb").lower() in {"", "dumb", "unknown"}
 
 
 def write(text: str) -> None:

@@ -42,7 +42,7 @@ def write_table(columns: Sequence[Column], rows: Sequence[Row], total: Row | Non
         if not column.optional or any(line[number].text for line in lines)
     ]
     columns, lines = [columns[n] for n in used], [[line[n] for n in used] for line in lines]
-    if output.stdout_is_terminal():
+    if output.stdout_is_terminal() and not output.terminal_is_dumb():
         from statebackend.cli.terminal import drawn
 
         output.write(drawn(columns, lines, bold_last=total is not None))

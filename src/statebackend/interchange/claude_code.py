@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from statebackend.errors import StateBackendError
+from statebackend.errors import SessionExists, StateBackendError
 from statebackend.ids import is_session_id
 from statebackend.interchange.claude_events import Transcript
 from statebackend.interchange.claude_fields import clean_text
@@ -135,9 +135,13 @@ class _Import:
             transcript.take(found)
         report = _counted(path, transcript)
         if not origin.conversation:
-            return replace(report, problem="no user or assistant record of Claude Code in it")
+            return replace(
+                report, recorded=0, problem="no user or assistant record of Claude Code in it"
+            )
         if origin.started_at is None:
-            return replace(report, problem="no record with a timestamp in it")
+            return replace(
+                report, recorded=0, problem="no record with a timestamp from 1970 on in it"
+            )
         session, outcome, notes = self._session(origin, origin.started_at)
         with session:
             before = session.info
@@ -175,13 +179,16 @@ class _Import:
         if known is not None:
             return self._backend.open(known), FileOutcome.UNCHANGED, ()
         parent, depth, notes = self._parent(origin)
-        session = self._backend.create(
-            profile=self._profile,
-            parent_session_id=parent,
-            depth=depth,
-            session_id=derived,
-            started_at=started_at,
-        )
+        try:
+            session = self._backend.create(
+                profile=self._profile,
+                parent_session_id=parent,
+                depth=depth,
+                session_id=derived,
+                started_at=started_at,
+            )
+        except SessionExists:  # another import of the same transcript was quicker
+            session = self._backend.open(derived)
         self._sessions[random_part(derived)] = derived
         return session, FileOutcome.CREATED, notes
 

@@ -61,6 +61,11 @@ class FileReport:
     problem: str | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def unreadable(self) -> int:
+        """Return the number of skipped pieces that are no records of a known shape at all."""
+        return sum(skipped.count for skipped in self.skipped if not skipped.type)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:

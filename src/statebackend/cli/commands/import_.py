@@ -37,7 +37,7 @@ _STYLES = {"created": "green", "extended": "green", "refused": "bold red"}
     metavar="PATH...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
 )
 @click.option(
     "--format",
@@ -60,7 +60,7 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
 
     PATH is a file, or a folder with such files at any depth. To import a file again adds nothing;
     to import it after it has grown adds what is new. What was not taken is told, with the reason.
-    The exit code is 1 if a file was refused.
+    The exit code is 1 if a file was refused, or a part of one could not be understood.
     """
     from statebackend import StateBackend
     from statebackend.interchange.claude_code import import_claude_code, load_prices
@@ -71,7 +71,7 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
         output.write_json_array([_form(file) for file in report.files])
     else:
         _write(report)
-    endings.end(found=bool(report.refused))
+    endings.end(found=any(file.problem or file.unreadable for file in report.files))
 
 
 def _form(file: FileReport) -> dict[str, Any]:
@@ -149,7 +149,9 @@ def _total(report: ImportReport) -> list[Cell]:
 def _remarks(file: FileReport) -> list[str]:
     """Return what is to be said about a file beyond its row, one line each."""
     remarks = [file.problem] if file.problem else []
-    if file.torn:
+    if file.unreadable:
+        remarks.append(f"{texts.plural(file.unreadable, 'record')} could not be understood")
+    if file.torn and file.session_id:
         remarks.append("the last line is cut off and was left for the next import")
     if file.odd_counters:
         remarks.append(f"{texts.plural(file.odd_counters, 'token counter')} stored as 0: no number")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statebackend.cli import escape, forms, identify, moments, output, texts, transcript
+from statebackend.cli import endings, escape, forms, identify, moments, output, texts, transcript
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.paths import session_path
 from statebackend.values import (
@@ -63,7 +63,8 @@ def command(
     found = identify.session_id(backend, session)
     with backend.read(found) as view:
         if not (events or kinds or after is not None or limit or follow):
-            _write_summary(view, str(session_path(backend.directory, found)), as_json=as_json)
+            path = str(session_path(backend.directory, found))
+            endings.end(found=_write_summary(view, path, as_json=as_json))
             return
         only = [EventKind(kind) for kind in kinds] or None
         if follow:
@@ -74,12 +75,14 @@ def command(
         write(islice(stored, limit), at_once=follow)
 
 
-def _write_summary(view: SessionView, path: str, *, as_json: bool) -> None:
+def _write_summary(view: SessionView, path: str, *, as_json: bool) -> bool:
+    """Write the summary, and tell whether something in it needs a person."""
     facts = (view.info, view.counts(), view.cost_totals(), view.producers())
     if as_json:
         _write_form(path, *facts)
     else:
         output.write("".join(f"{name:<11} {value}\n" for name, value in _lines(path, *facts)))
+    return forms.problem(facts[0]) is not None
 
 
 def _write_form(
