@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -442,6 +443,16 @@ def test_a_log_handler_may_use_sessions(
         )
 
 
+class NoLock(nullcontext[None]):
+    """What a handler takes for its lock: all may pass at once."""
+
+    def acquire(self) -> None:
+        """Wait for nobody."""
+
+    def release(self) -> None:
+        """Let nobody in, since nobody waits."""
+
+
 class Elsewhere(logging.Handler):
     """Hands each record to another handler in a new thread, and waits for it."""
 
@@ -451,7 +462,7 @@ class Elsewhere(logging.Handler):
 
     def createLock(self) -> None:  # noqa: N802 - logging's name
         """Hold no lock while waiting: the other thread logs too."""
-        self.lock = None
+        self.lock = NoLock()  # type: ignore[assignment]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Wait for the other thread, at most ten seconds."""
