@@ -298,3 +298,8 @@ def _authorize_writer(
 
 def _tells(pragma: str | None, value: str | None) -> bool:
     return pragma in _TELLING_PRAGMAS or (pragma in _TELLING_WITHOUT_VALUE and value is None)
+
+
+# SQLAlchemy puts some questions to an engine's first connection. A damaged file could not answer
+# them, and that connection would never be closed.
+connect_in_memory().close()
