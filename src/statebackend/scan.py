@@ -22,6 +22,7 @@ from statebackend.header import (
     check_regular,
     check_sidecars,
     check_version,
+    check_version_bytes,
     has_log,
     leftover,
     look,
@@ -39,6 +40,7 @@ Reader = Callable[[sqlite3.Connection, SessionInfo], _T]
 # the look before and after proves something only for a file that has been quiet for longer.
 _GRAIN_NS = 50_000_000
 _MIN_DATABASE_BYTES = 512
+_QUIET = "mode=ro&immutable=1"
 _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
 
@@ -148,22 +150,23 @@ def _read(path: Path, read: Reader[_T], maybe_live: bool) -> _T:
 
 
 def _read_quiet(path: Path, read: Reader[_T], live: bool, before: os.stat_result) -> _T:
-    wal = f"{path}-wal"
+    name = str(path)
     with claim.mutex():
-        if (
-            not claim.is_untouched(path, before)
-            or os.access(wal, os.F_OK)
-            or os.access(f"{path}-journal", os.F_OK)
-            or time.time_ns() - _newest(before) < _GRAIN_NS
-        ):
+        if not claim.is_untouched(path, before) or time.time_ns() - _newest(before) < _GRAIN_NS:
             raise _Changed
         failure = None
         try:
-            result = _query(path, "mode=ro&immutable=1", read, live)
+            check_version_bytes(path)
+            result = _query(path, _QUIET, read, live)
         except StateBackendError as error:
             failure = error
-        # Asked before an error counts, too: half of a change can look like damage.
-        if os.access(wal, os.F_OK) or _signature(os.lstat(path)) != _signature(before):
+        # Asked afterwards, and before an error counts: half of a change can look like damage. A log
+        # or journal that was there and is gone by now has changed the file.
+        if (
+            os.access(f"{name}-wal", os.F_OK)
+            or os.access(f"{name}-journal", os.F_OK)
+            or _signature(os.lstat(name)) != _signature(before)
+        ):
             raise _Changed
     if failure is not None:
         raise failure
@@ -197,8 +200,9 @@ def _query(path: Path, mode: str, read: Reader[_T], live: bool) -> _T:
         )
         if mode == "mode=rw":
             driver.execute("PRAGMA query_only = ON")
-        (version,) = driver.execute("PRAGMA user_version").fetchone()
-        check_version(path, version)
+        if mode != _QUIET:
+            (version,) = driver.execute("PRAGMA user_version").fetchone()
+            check_version(path, version)
         return read(driver, _summary(driver, path, live))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
