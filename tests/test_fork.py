@@ -85,6 +85,7 @@ def test_pool_of_forked_workers(backend: StateBackend) -> None:
     assert scenario(backend, forked.pool, fresh=True) == {"workers": 8, "events": 3}
 
 
+@pytest.mark.slow  # also because coverage would use SQLite in the child, which is what may hang
 def test_fork_while_threads_hold_the_package_s_locks(backend: StateBackend) -> None:
     """The child of a parent whose threads list, open and close does not wait for ever."""
     assert scenario(backend, forked.fork_beside_threads) == 20

@@ -644,7 +644,8 @@ with program_of(Chain(Path(sys.argv[4]), 5)):
         before = samples.contents(folder)
         done = subprocess.run(
             [sys.executable, "-B", "-c", code, folder, SAMPLE_ID, chains.ROOT, folder / "chain"],
-            env=chains.environment(),
+            # Coverage could not write its figures as that user, and would say so.
+            env={k: v for k, v in chains.environment().items() if not k.startswith("COVERAGE_")},
             capture_output=True,
             text=True,
             check=False,

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
 
 from sqlalchemy import Connection, func, orm, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from statebackend import claim, engine, models, validation
 from statebackend.claim import FileKey
@@ -383,6 +383,11 @@ def typed_errors(path: Path) -> Iterator[None]:
     except DBAPIError as error:
         if isinstance(error.orig, sqlite3.Error):
             raise storage_error(path, error.orig) from error
+        raise
+    except (AssertionError, SQLAlchemyError) as error:
+        # An interrupt inside SQLAlchemy's own tidying makes it trip over its state, and is hidden.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
         raise
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
