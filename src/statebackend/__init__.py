@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from statebackend.values import PlanDecision as PlanDecision
     from statebackend.values import PlanItem as PlanItem
     from statebackend.values import Producer as Producer
+    from statebackend.values import Recovery as Recovery
     from statebackend.values import SessionInfo as SessionInfo
     from statebackend.values import SessionStatus as SessionStatus
+    from statebackend.values import TableRecovery as TableRecovery
     from statebackend.view import SessionView as SessionView
 
     __version__: str
@@ -73,8 +75,10 @@ _LAZY = {
     "PlanDecision": "values",
     "PlanItem": "values",
     "Producer": "values",
+    "Recovery": "values",
     "SessionInfo": "values",
     "SessionStatus": "values",
+    "TableRecovery": "values",
     "Session": "handle",
     "SessionView": "view",
     "configure_telemetry": "telemetry",
@@ -94,6 +98,7 @@ __all__ = [
     "PlanDecision",
     "PlanItem",
     "Producer",
+    "Recovery",
     "SchemaOutdated",
     "SchemaTooNew",
     "Session",
@@ -113,6 +118,7 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "StorageUnsupported",
+    "TableRecovery",
     "configure_telemetry",
 ]
 

@@ -24,6 +24,7 @@ from statebackend.values import (
     PlanRules,
     Producer,
     ProducerCategory,
+    Recovery,
     ReferencedProducers,
     SessionCost,
     SessionInfo,
@@ -135,6 +136,15 @@ class StateBackend:
         target = Path(validation.check_path("path", path))
         with self.read(session_id, check=False) as view:
             return copying.copy(view, target)
+
+    def recoveries(self) -> builtins.list[Recovery]:
+        """Return the reports of all recoveries in the folder, newest first.
+
+        A report that cannot be read is left out, with a warning in the log.
+        """
+        from statebackend import recovery_reports
+
+        return recovery_reports.read_all(self.directory)
 
     # -- across sessions -----------------------------------------------------------------------
 

@@ -334,3 +334,60 @@ class PlanRules:
 
     rules: tuple[PlanRule, ...]
     unreadable: tuple[BadSession, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecovery:
+    """What was saved of one table of a damaged file.
+
+    ``kept`` counts the rows in the new file. ``missing`` holds the first and last of each range of
+    sequences that were given and are not kept; it is empty for a table without a sequence.
+    ``routes`` counts the rows by what saved them: ``page``, ``carved``, ``older image``, ``index``
+    or ``derived``. ``repaired`` rows had a value put right, which the report's notes tell;
+    ``orphaned`` ones are kept although their event is lost; ``set_aside`` ones break the schema or
+    contradict others, and are in the side file instead.
+    """
+
+    table: str
+    kept: int
+    missing: tuple[tuple[int, int], ...] = ()
+    routes: dict[str, int]
+    repaired: int = 0
+    orphaned: int = 0
+    set_aside: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Count the sequences that were given and are not kept."""
+        return sum(last - first + 1 for first, last in self.missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The report of one recovery: what was saved of a damaged session, and where the rest is.
+
+    ``path`` is the session's file, ``original`` the damaged one, kept beside it with its log;
+    ``report`` is the file that holds this report, ``aside`` the one with the rows set aside (None
+    when there are none). The first two are None when only a look was asked for. ``reasons`` is
+    what the check found, ``derived`` names the columns of ``session_meta`` that were worked out
+    from other rows, and ``notes`` tells each repair, in at most 100 lines.
+    """
+
+    session_id: str
+    path: Path
+    original: Path | None
+    report: Path | None
+    aside: Path | None
+    recovered_at: datetime
+    reasons: tuple[str, ...]
+    tables: tuple[TableRecovery, ...]
+    derived: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every row is kept as it was."""
+        return not self.derived and not any(
+            table.missing or table.repaired or table.orphaned or table.set_aside
+            for table in self.tables
+        )

@@ -1,0 +1,119 @@
+"""The reports of recoveries as files: JSON beside the damaged original."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from statebackend import timestamps
+from statebackend.paths import SUFFIX
+from statebackend.values import Recovery, TableRecovery
+
+_REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
+_NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_log = logging.getLogger(__name__)
+
+
+def to_json(recovery: Recovery) -> dict[str, Any]:
+    """Return *recovery* as a JSON object; files are named without their folder.
+
+    ``complete``, and ``lost`` of each table, are in it as well.
+    """
+    return {
+        "session_id": recovery.session_id,
+        "original": recovery.original and recovery.original.name,
+        "report": recovery.report and recovery.report.name,
+        "aside": recovery.aside and recovery.aside.name,
+        "recovered_at": timestamps.to_text(recovery.recovered_at),
+        "complete": recovery.complete,
+        "reasons": list(recovery.reasons),
+        "tables": [{**asdict(table), "lost": table.lost} for table in recovery.tables],
+        "derived": list(recovery.derived),
+        "notes": list(recovery.notes),
+    }
+
+
+def to_text(recovery: Recovery) -> str:
+    """Return the text of the report's file."""
+    return json.dumps(to_json(recovery), indent=2) + "\n"
+
+
+def from_text(text: str, path: Path) -> Recovery:
+    """Return the report that *text* holds, the content of the file *path*.
+
+    The files it names are looked for beside it, so a folder may be moved. Raises ValueError and
+    the like where *text* is no report.
+    """
+    form = json.loads(text)
+    recovered_at = timestamps.from_text(form["recovered_at"])
+    if isinstance(recovered_at, str):
+        raise ValueError(f"{recovered_at!r} is no time")  # noqa: TRY004 - a text, but not of a time
+    return Recovery(
+        session_id=_text(form["session_id"]),
+        path=_beside(path, _text(form["session_id"]) + SUFFIX),
+        original=_named(path, form["original"]),
+        report=path,
+        aside=_named(path, form["aside"]),
+        recovered_at=recovered_at,
+        reasons=_texts(form["reasons"]),
+        tables=tuple(_table(table) for table in form["tables"]),
+        derived=_texts(form["derived"]),
+        notes=_texts(form["notes"]),
+    )
+
+
+def read_all(directory: Path) -> list[Recovery]:
+    """Return every report in *directory*, newest first.
+
+    One that cannot be read is left out, with a warning in the log.
+    """
+    found = []
+    for path in _reports(directory):
+        try:
+            found.append(from_text(path.read_text(encoding="utf-8"), path))
+        except (OSError, *_NO_REPORT) as error:
+            _log.warning("%s: is no report of a recovery: %s", path, error)
+    return sorted(found, key=lambda one: (one.recovered_at, one.session_id), reverse=True)
+
+
+def _reports(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if _REPORT.search(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _beside(path: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} is not a name in the folder")
+    return path.with_name(name)
+
+
+def _named(path: Path, name: object) -> Path | None:
+    return None if name is None else _beside(path, _text(name))
+
+
+def _table(form: dict[str, Any]) -> TableRecovery:
+    return TableRecovery(
+        table=_text(form["table"]),
+        kept=int(form["kept"]),
+        missing=tuple((int(first), int(last)) for first, last in form["missing"]),
+        routes={_text(route): int(count) for route, count in form["routes"].items()},
+        repaired=int(form["repaired"]),
+        orphaned=int(form["orphaned"]),
+        set_aside=int(form["set_aside"]),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _texts(values: list[object]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)
