@@ -6,6 +6,8 @@
 VENV    ?= .venv
 PYTHON  ?=
 WORKERS ?= 2
+CASES   ?= 2000
+SEED    ?= 1
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST  := $(BIN)/python -m pytest
@@ -21,7 +23,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-fast soak-migrate test-all test-others check lint types imports coverage wheel-test \
+.PHONY: help demo test test-slow test-fast soak-migrate soak-damage test-all test-others check lint types imports coverage wheel-test \
         bench bench-smoke format clean
 
 help: ## list the targets
@@ -69,6 +71,9 @@ test-fast: $(DEVELOP) ## the suite without what is long or kills processes
 
 soak-migrate: $(DEVELOP) ## kill 300 migrations at random moments, count mixed files
 	$(BIN)/python -m tests.migration_kills 300
+
+soak-damage: $(DEVELOP) ## damage CASES=2000 sessions in SEED's ways, open them, print what was saved
+	$(BIN)/python -m tests.damage $(CASES) --seed $(SEED)
 
 wheel-test: $(DEVELOP) ## build the wheel, use it in a clean environment
 	$(PYTEST) tests/test_packaging.py

@@ -1,0 +1,238 @@
+"""What must hold after a damaged session was opened; each check returns findings in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.damage import layout
+from tests.damage.bases import Base
+from tests.damage.layout import COUNTED, TABLES, Files, Row, Values
+from tests.damage.plain import Rows
+
+_META_COLUMNS = (
+    "session_id",
+    "parent_session_id",
+    "profile",
+    "status",
+    "depth",
+    "started_at",
+    "ended_at",
+)
+
+
+class Judge:
+    """One damaged session: what it was, what was done to it, and what is there now."""
+
+    def __init__(self, base: Base, foreign: Base, damaged: Files) -> None:
+        self.base, self.foreign, self.damaged = base, foreign, damaged
+        self.untouched = {
+            table: {key for key, row in rows.items() if layout.untouched(row, base.files, damaged)}
+            for table, rows in base.rows.items()
+        }
+        self.altered = 0
+        self.saved = 0
+        self._recovery: Any = None
+        self._found: Rows = {}
+
+    def rows(self, found: Rows, recovery: Any) -> Iterator[str]:
+        """Find rows that are not as they were, and rows that never were."""
+        self._recovery, self._found = recovery, found
+        for table in TABLES:
+            given = self.base.rows[table]
+            for key, values in found[table].items():
+                was = given.get(key)
+                if was is not None and was.values == values:
+                    self.saved += 1
+                elif self._explained(table, values, was):
+                    self.altered += 1
+                else:
+                    yield self._wrong(table, values, was)
+        yield from self._meta(found)
+
+    def _explained(self, table: str, values: Values, was: Row | None) -> bool:
+        if table == "session_meta":
+            return self._meta_explained(values, was)
+        told = [] if self._recovery is None else self._recovery.tables
+        marks = next((one for one in told if one.table == table), None)
+        derived = marks is not None and marks.routes.get("derived", 0) > 0
+        if was is not None:
+            return self._hit(
+                was, values, marked=derived or (marks is not None and marks.repaired > 0)
+            )
+        if table != "producers":
+            return False
+        users = {event[4:7] for event in self._found["events"].values()}
+        return (derived and values[:3] in users) or any(
+            self._hit(row, values, marked=False) for row in self.base.rows[table].values()
+        )
+
+    def _hit(self, was: Row, values: Values, *, marked: bool) -> bool:
+        """Tell whether every changed value is what the damage made of its own bytes."""
+        differing = [n for n, value in enumerate(values) if value != was.values[n]]
+        return all(self._column_hit(was.columns[n], values[n], marked=marked) for n in differing)
+
+    def _column_hit(self, column: layout.Column, value: object, *, marked: bool) -> bool:
+        after = layout.taken(self.damaged, column.pieces)
+        if marked and not column.pieces:
+            return True
+        if column.serial in {8, 9}:  # the value is its type
+            named = layout.taken(self.damaged, column.named)
+            return named != bytes([column.serial]) and value in {0, 1}
+        if after == layout.taken(self.base.files, column.pieces):
+            return False
+        if len(after) == sum(end - start for _name, start, end in column.pieces):
+            shown = layout.decoded(column.serial, after)
+            if shown == value:
+                return True
+            if isinstance(shown, bytes) and isinstance(value, str) and marked:
+                return shown.decode(errors="replace") == value
+        return marked
+
+    def _meta_explained(self, values: Values, was: Row | None) -> bool:
+        if was is None or was.key in self.untouched["session_meta"]:
+            return False
+        if values in self.base.metas:
+            return True
+        derived = {name.rpartition(".")[2] for name in getattr(self._recovery, "derived", ())}
+        names = _META_COLUMNS
+        left = [
+            n
+            for n, value in enumerate(values)
+            if value != was.values[n] and names[n] not in derived
+        ]
+        return all(self._column_hit(was.columns[n], values[n], marked=False) for n in left)
+
+    def _wrong(self, table: str, values: Values, was: Row | None) -> str:
+        if values in self._foreign(table):
+            return f"{table}: a row of another session: {_short(values)}"
+        if was is None:
+            return f"{table}: a row that never was: {_short(values)}"
+        hit = "its bytes were hit" if was.key not in self.untouched[table] else "bytes not hit"
+        n = next(n for n, value in enumerate(values) if value != was.values[n])
+        return (
+            f"{table} {was.key}: column {n} is {_short(values[n])}, was {_short(was.values[n])} "
+            f"({hit})"
+        )
+
+    def _foreign(self, table: str) -> set[Values]:
+        return {row.values for row in self.foreign.rows[table].values()}
+
+    def _meta(self, found: Rows) -> Iterator[str]:
+        if set(found["session_meta"]) != {(self.base.session_id,)}:
+            yield f"session_meta holds {sorted(found['session_meta'])}"
+
+    def lost(self, found: Rows) -> list[str]:
+        """Name rows whose bytes the damage left alone and that are gone."""
+        return [
+            f"{table} {key}"
+            for table in TABLES
+            for key in sorted(self.untouched[table] - set(found[table]))
+        ]
+
+    def less_than_plain(self, found: Rows, plain: dict[str, set[Values]]) -> Iterator[str]:
+        """Find rows that a plain connection still reads right and that are not as they were."""
+        for table in TABLES:
+            given = self.base.rows[table]
+            for key in sorted(plain[table]):
+                if found[table].get(key) != given[key].values:
+                    yield f"{table} {key}: SQLite alone reads it, it is not there now"
+                    break
+
+    # -- counters ------------------------------------------------------------------------------
+
+    def floor(self, table: str, found: Rows) -> int:
+        """Return the highest number of a table of which a trace is sure to be left."""
+        rows = self.base.rows
+        traces = [key[0] for key in (*self.untouched[table], *found[table])]
+        if table == "events":
+            for other in ("cost_ledger", "plan_items"):
+                traces += [rows[other][key].values[1] for key in self.untouched[other]]
+            traces += [rows["producers"][key].values[3] for key in self.untouched["producers"]]
+        counter = self.base.layout.rows["sqlite_sequence"].get((table,))
+        if counter is not None and layout.untouched(counter, self.base.files, self.damaged):
+            traces.append(counter.values[1])
+        return max(traces, default=0)
+
+    def counted(self, found: Rows, counters: dict[str, int], recovery: Any) -> Iterator[str]:
+        """Compare the counters and what the report calls missing with the rows that are there."""
+        tables = {} if recovery is None else {one.table: one for one in recovery.tables}
+        for table in COUNTED:
+            floor = self.floor(table, found)
+            if counters[table] < floor and not (recovery is None and floor == _top(found[table])):
+                yield f"{table}: the counter is {counters[table]}, {floor} was given"
+            if table in tables:
+                yield from self._missing(table, tables[table], found, floor)
+
+    def _missing(self, table: str, told: Any, found: Rows, floor: int) -> Iterator[str]:
+        kept = {key[0] for key in found[table]}
+        ranges = list(told.missing)
+        top = max([floor, *(last for _first, last in ranges), *kept])
+        given = max((key[0] for key in self.base.rows[table]), default=0)
+        counter = self.base.layout.rows["sqlite_sequence"].get((table,))
+        counter_hit = counter is not None and not layout.untouched(
+            counter, self.base.files, self.damaged
+        )
+        if top > given:
+            if not counter_hit:
+                yield f"{table}: {top} is called missing, no more than {given} were given"
+            return
+        expected = _ranges(sorted(set(range(1, top + 1)) - kept))
+        if ranges != expected:
+            yield f"{table}: missing are {_short(ranges)}, not {_short(expected)}"
+
+    def report(self, found: Rows, recovery: Any) -> Iterator[str]:
+        """Compare the report's numbers with the file."""
+        if {one.table for one in recovery.tables} != set(TABLES):
+            yield f"the report has the tables {[one.table for one in recovery.tables]}"
+        for one in recovery.tables:
+            if one.kept != len(found[one.table]):
+                yield f"{one.table}: kept is {one.kept}, the file holds {len(found[one.table])}"
+            if sum(one.routes.values()) != one.kept:
+                yield f"{one.table}: the routes {one.routes} do not add up to {one.kept}"
+        for named in (recovery.original, recovery.report):
+            if named is None or not Path(named).is_file():
+                yield f"the report names {named}, which is no file"
+
+    # -- evidence ------------------------------------------------------------------------------
+
+    def evidence(self, path: Path) -> Iterator[str]:
+        """Find damaged files whose bytes are nowhere any more."""
+        for ending in ("", "-wal", "-journal"):
+            content = self.damaged.get(ending)
+            if content is None or (ending and not content):
+                continue
+            name = re.compile(re.escape(path.name) + r"(\.corrupt(\.\d+)?)?" + ending)
+            places = [place for place in path.parent.iterdir() if name.fullmatch(place.name)]
+            if not any(place.read_bytes() == content for place in places):
+                yield f"the bytes of the damaged file{ending} are gone: {_names(path)}"
+
+
+def renamed(path: Path) -> bool:
+    """Tell whether anything in the folder says that a recovery took place."""
+    return any(".corrupt" in place.name for place in path.parent.iterdir())
+
+
+def _names(path: Path) -> list[str]:
+    return sorted(place.name for place in path.parent.iterdir())
+
+
+def _top(rows: dict[Values, Values]) -> int:
+    return max((key[0] for key in rows), default=0)
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:150]}… ({len(text)} characters)"
