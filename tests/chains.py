@@ -69,8 +69,6 @@ def program_of(chain: Chain) -> Iterator[None]:
             ):
                 stack.enter_context(patch.object(module, "SCHEMA_VERSION", chain.version))
         stack.enter_context(patch.object(migrate, "SESSIONS", chain))
-        opening._schema_image.cache_clear()
-        stack.callback(opening._schema_image.cache_clear)
         yield
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
 from statebackend.ids import is_session_id
-from statebackend.paths import SUFFIX, journal_path, wal_path
+from statebackend.paths import SUFFIX, corrupt_paths, journal_path, wal_path
 from statebackend.values import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
@@ -71,6 +71,34 @@ LEFTOVERS = {
 """What may be left without the session file, by the ending behind its name."""
 
 
+def original_of(path: Path) -> Path | None:
+    """Return the kept name of the file *path* while its recovery is unfinished, else None.
+
+    Until the replacement is in place, the damaged file has both names.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if found.st_nlink < 2:
+        return None
+    for name in corrupt_paths(path):
+        try:
+            if os.path.samestat(name.lstat(), found):
+                return name
+        except FileNotFoundError:
+            return None
+    return None
+
+
+def refuse_unfinished(path: Path) -> None:
+    """Refuse a file whose recovery was interrupted: its log may have been moved already."""
+    if original_of(path) is not None:
+        raise SessionDamaged(
+            path, ("its recovery was interrupted; open it for writing to finish that",)
+        )
+
+
 def check_sidecars(path: Path) -> None:
     """Refuse a log, index or journal that is no plain file: opening a pipe would never end."""
     for ending in ("-wal", "-shm", "-journal"):
@@ -119,12 +147,11 @@ def look(path: Path) -> Header:
     version = _version(head)
     with suppress(FileNotFoundError):  # none, or a writer has just taken it away at its close
         version = _version_in_wal(wal_path(path)) or version
-    _check_not_newer(path, version)
+    check_not_newer(path, version)
     if size % page_size:
         raise SessionDamaged(path, (f"{size} bytes is not a whole number of pages",))
     if _hot(journal_path(path)):
         raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
-    check_version(path, version)
     return Header(size, page_size, version)
 
 
@@ -145,14 +172,15 @@ def check_version_bytes(path: Path) -> None:
 
 def check_version(path: Path, version: int) -> None:
     """Refuse a version above the known ones, and none: no session was ever without."""
-    _check_not_newer(path, version)
+    check_not_newer(path, version)
     if version <= 0:
         raise SessionUnreadable(
             path, f"carries no schema version (user_version {version}), so it is not a session"
         )
 
 
-def _check_not_newer(path: Path, version: int) -> None:
+def check_not_newer(path: Path, version: int) -> None:
+    """Refuse a version above the known ones (SB-31)."""
     if version > SCHEMA_VERSION:
         raise SchemaTooNew(path, version, SCHEMA_VERSION)
 

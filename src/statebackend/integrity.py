@@ -8,7 +8,7 @@ from pathlib import Path
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
-from statebackend.header import check_version, misnamed
+from statebackend.header import check_not_newer, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
 
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
@@ -65,27 +65,32 @@ def _checked(driver: sqlite3.Connection, path: Path, session_id: str, *, full: b
 def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool) -> None:
     try:
         (version,) = driver.execute("PRAGMA user_version").fetchone()
-        check_version(path, version)
-        _check_tables(driver, path)
+        check_not_newer(path, version)
         findings = _findings(driver) if full else []
+        _check_tables(driver, path, version, findings)
         if findings:
             raise SessionDamaged(path, tuple(findings))
+        _check_nothing_interferes(driver, path)
         _check_meta(driver, path, session_id)
+        if version <= 0:
+            raise SessionDamaged(path, (f"carries no schema version (user_version {version})",))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
 
 
-def _check_tables(driver: sqlite3.Connection, path: Path) -> None:
+def _check_tables(
+    driver: sqlite3.Connection, path: Path, version: int, findings: list[str]
+) -> None:
     names = {
         name.decode(errors="replace")
         for (name,) in driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
     }
     missing = sorted(TABLES - names)
-    if len(missing) == len(TABLES):
+    if len(missing) == len(TABLES) and not (version > 0 and findings):
         raise SessionUnreadable(path, "has none of a session's tables, so it is not a session")
     if missing:
-        raise SessionDamaged(path, tuple(f"table {name} is missing" for name in missing))
-    _check_nothing_interferes(driver, path)
+        lines = (f"table {name} is missing" for name in missing)
+        raise SessionDamaged(path, (*lines, *findings))
 
 
 def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:

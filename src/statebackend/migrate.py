@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from statebackend import telemetry
-from statebackend.engine import driver_of
+from statebackend.engine import connect_in_memory, driver_of
 from statebackend.errors import MigrationFailed, SchemaTooNew
 from statebackend.faults import primary_code, storage_error
 from statebackend.values import SCHEMA_VERSION
@@ -82,6 +82,17 @@ def upgrade(connection: Connection, path: Path, chain: Chain | None = None) -> i
     if 0 < found < chain.version:
         _log.info("%s: migrated from version %d to %d", path, found, chain.version)
     return found
+
+
+@cache
+def schema_image(chain: Chain) -> bytes:
+    """Return the bytes of an empty database, made by the revisions of *chain*, once a process."""
+    connection = connect_in_memory()
+    try:
+        upgrade(connection, Path(":memory:"), chain)
+        return driver_of(connection).serialize()
+    finally:
+        connection.close()
 
 
 @contextmanager

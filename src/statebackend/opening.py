@@ -9,16 +9,15 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from sqlalchemy import Connection
-
-from statebackend import claim, engine, header, integrity, migrate, models, telemetry
+from statebackend import claim, engine, header, integrity, migrate, models, recovery, telemetry
 from statebackend.claim import FileKey
 from statebackend.errors import (
     SchemaOutdated,
+    SessionDamaged,
     SessionExists,
     SessionLocked,
     SessionNotFound,
@@ -27,6 +26,7 @@ from statebackend.errors import (
 )
 from statebackend.faults import os_error
 from statebackend.handle import Session
+from statebackend.log_check import check_log
 from statebackend.paths import (
     SUFFIX,
     creating_path,
@@ -35,7 +35,7 @@ from statebackend.paths import (
     private_directory,
 )
 from statebackend.repositories.statements import insert_text
-from statebackend.values import SCHEMA_VERSION
+from statebackend.values import SCHEMA_VERSION, Recovery
 from statebackend.view import SessionView
 
 _Opened = TypeVar("_Opened", Session, SessionView)
@@ -66,25 +66,61 @@ def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
 
 
 def open_for_writing(path: Path) -> Session:
-    """Open an existing session as its sole writer (specification, "Schema migration").
+    """Open an existing session as its sole writer; a damaged one is recovered first.
 
-    Raises :class:`SessionNotFound`, :class:`SchemaTooNew`, :class:`SessionLocked`,
-    :class:`SessionDamaged`, :class:`SessionUnreadable`, :class:`MigrationFailed` and the storage
-    errors; the file is then as it was.
+    The session's ``recovery`` is then the report (specification, "Corruption recovery"). Raises
+    :class:`SessionNotFound`, :class:`SchemaTooNew`, :class:`SessionLocked`,
+    :class:`SessionUnreadable`, :class:`MigrationFailed` and the storage errors; the file is then as
+    it was, but for an unreadable one of which nothing could be saved: that is kept as ``.corrupt``.
     """
     with os_error(path), telemetry.current().span("statebackend.open", path=str(path)):
         _find(path)
         claim.refuse_if_held_here(path)
-        _look(path)  # a newer file is refused before even the claim touches the folder
+        with suppress(SessionDamaged):
+            _look(path)  # a newer file is refused before even the claim touches the folder
         _check_writable(path)
         held = claim.acquire(path)
         try:
             _tidy(path)
+            report = _recovered(path)
             _check_one_name(path)
-            return _opened(path, lambda file: _checked_writing(path, file, held))
+            session = _opened(path, lambda file: _writing(path, file, held))
         except BaseException:
             held.release()
             raise
+        session.recovery = report
+        return session
+
+
+def _recovered(path: Path) -> Recovery | None:
+    """Check the file, and recover it if it is damaged; finish a recovery that was interrupted.
+
+    Before anything of SQLite may write: opening and closing a damaged file read-write would fold
+    its log in and take the evidence away.
+    """
+    if header.original_of(path) is not None:
+        return recovery.recover(path)
+    try:
+        _check(path)
+    except SessionDamaged as error:
+        return recovery.recover(path, error.findings)
+    return None
+
+
+def _check(path: Path) -> None:
+    """Look at the bytes, then let SQLite check them; raise :class:`SessionDamaged`.
+
+    With the claim held, and no connection here, nobody changes the file under an immutable look,
+    which leaves no file behind; beside a log it would miss what is committed there.
+    """
+    with claim.untouched(path) as alone:
+        if alone:
+            check_log(path, header.look(path).page_size)
+    file = claim.file_opened(path)
+    try:
+        integrity.check_file(path, immutable=not header.has_log(path))
+    finally:
+        claim.file_closed(file)
 
 
 def open_for_reading(path: Path, *, check: bool) -> SessionView:
@@ -95,10 +131,30 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
     """
     with os_error(path), telemetry.current().span("statebackend.read", path=str(path)):
         _find(path)
-        found = _look(path)
+        header.refuse_unfinished(path)
+        found = _look(path, log=check)
         if found is not None and found.user_version < SCHEMA_VERSION:
             _migrate_first(path, found.user_version)
         return _opened(path, lambda file: _checked_reading(path, file, check=check))
+
+
+@contextmanager
+def open_partial(path: Path) -> Iterator[SessionView]:
+    """Open what can be saved of a damaged session for reading, out of a temporary folder.
+
+    A sound one is opened as by :func:`open_for_reading`. Nothing changes beside *path*.
+    """
+    try:
+        view = open_for_reading(path, check=True)
+    except SessionDamaged as error:
+        with TemporaryDirectory(prefix="statebackend-") as folder:
+            report = recovery.look(path, Path(folder), error.findings)
+            with open_for_reading(Path(folder) / path.name, check=False) as view:
+                view.recovery = report
+                yield view
+    else:
+        with view:
+            yield view
 
 
 def _find(path: Path) -> None:
@@ -124,10 +180,15 @@ def _check_one_name(path: Path) -> None:
         )
 
 
-def _look(path: Path) -> header.Header | None:
-    """Look at the bytes, unless a connection of this process is on the file."""
+def _look(path: Path, *, log: bool = False) -> header.Header | None:
+    """Look at the bytes, unless a connection of this process is on the file; also at its *log*."""
     with claim.untouched(path) as alone:
-        return header.look(path) if alone else None
+        if not alone:
+            return None
+        found = header.look(path)
+        if log and claim.writer_of(path) is None:
+            check_log(path, found.page_size)
+        return found
 
 
 def _opened(path: Path, connect: Callable[[FileKey], _Opened]) -> _Opened:
@@ -137,19 +198,6 @@ def _opened(path: Path, connect: Callable[[FileKey], _Opened]) -> _Opened:
     except BaseException:
         claim.file_closed(file)
         raise
-
-
-def _checked_writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
-    # Through a connection that cannot write: opening and closing a damaged file read-write would
-    # fold its log in and take the evidence away.
-    _check(path)
-    return _writing(path, file, held)
-
-
-def _check(path: Path) -> None:
-    # Without a log, and with the claim held, nobody changes the file under an immutable look; it
-    # leaves no file behind.
-    integrity.check_file(path, immutable=not header.has_log(path))
 
 
 def _writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
@@ -225,21 +273,10 @@ def _image(meta_row: tuple[str | int | None, ...]) -> bytes:
     """Return the bytes of a new session file: the migrated schema and its one row, in WAL mode."""
     driver = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        driver.deserialize(_schema_image())
+        driver.deserialize(migrate.schema_image(migrate.SESSIONS))
         driver.execute(_INSERT_META, meta_row)
         image = bytearray(driver.serialize())
     finally:
         driver.close()
     image[18:20] = b"\2\2"  # the header's write and read version: 2 says WAL
     return bytes(image)
-
-
-@cache
-def _schema_image() -> bytes:
-    """Return an empty database at the current version, made by the revisions, once a process."""
-    connection: Connection = engine.connect_in_memory()
-    try:
-        migrate.upgrade(connection, Path(":memory:"))
-        return engine.driver_of(connection).serialize()
-    finally:
-        connection.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from statebackend.ids import check_session_id
@@ -45,6 +47,13 @@ def lock_path(path: Path) -> Path:
 def creating_path(path: Path) -> Path:
     """Return the name under which the session file *path* is built before it exists."""
     return path.with_name(path.name + ".creating")
+
+
+def corrupt_paths(path: Path) -> Iterator[Path]:
+    """Return the names that a damaged *path* may be kept under: ``.corrupt``, ``.corrupt.2`` …."""
+    yield path.with_name(f"{path.name}.corrupt")
+    for number in count(2):
+        yield path.with_name(f"{path.name}.corrupt.{number}")
 
 
 def sqlite_uri(path: Path, parameters: str) -> str:

@@ -14,7 +14,7 @@ from statebackend.paths import SUFFIX
 from statebackend.values import Recovery, TableRecovery
 
 _REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
-_NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +75,7 @@ def read_all(directory: Path) -> list[Recovery]:
     for path in _reports(directory):
         try:
             found.append(from_text(path.read_text(encoding="utf-8"), path))
-        except (OSError, *_NO_REPORT) as error:
+        except (OSError, *NO_REPORT) as error:
             _log.warning("%s: is no report of a recovery: %s", path, error)
     return sorted(found, key=lambda one: (one.recovered_at, one.session_id), reverse=True)
 

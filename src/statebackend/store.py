@@ -6,6 +6,7 @@ import builtins
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
@@ -105,11 +106,13 @@ class StateBackend:
         )
 
     def open(self, session_id: str) -> Session:
-        """Open a session for writing, as its sole writer: check, migrate if old, claim.
+        """Open a session for writing, as its sole writer: claim, check, migrate if old.
 
-        Raises :class:`SessionNotFound`, :class:`SessionLocked` naming the other writer,
-        :class:`SchemaTooNew`, :class:`SessionDamaged`, :class:`SessionUnreadable`,
-        :class:`MigrationFailed` and the storage errors. In every case the file is as it was.
+        A damaged one is recovered: what can be saved goes into a new file, the damaged one is kept
+        beside it, and the session's ``recovery`` is the report (specification, "Corruption
+        recovery"). Raises :class:`SessionNotFound`, :class:`SessionLocked` naming the other writer,
+        :class:`SchemaTooNew`, :class:`SessionUnreadable` (also when nothing can be saved; the
+        original is then kept as ``.corrupt``), :class:`MigrationFailed` and the storage errors.
         """
         from statebackend import opening
 
@@ -119,11 +122,24 @@ class StateBackend:
         """Open a session for reading, also while a writer has it; the folder stays as it is.
 
         *check* runs SQLite's integrity check first, whose time grows with the file. Raises as
-        :meth:`open` does, but :class:`SessionLocked`; and :class:`SchemaOutdated`.
+        :meth:`open` does, but :class:`SessionLocked`; and :class:`SchemaOutdated`, and
+        :class:`SessionDamaged`, since reading never repairs.
         """
         from statebackend import opening
 
         return opening.open_for_reading(session_path(self.directory, session_id), check=check)
+
+    def read_partial(self, session_id: str) -> AbstractContextManager[SessionView]:
+        """Open for reading what can be saved of a damaged session, for a ``with`` block.
+
+        The view's ``recovery`` says what is missing; None means that the session is sound, and
+        shown as it is. What is saved lies in a temporary folder until the block ends; the session's
+        own folder stays as it is. Raises as :meth:`read` does, and :class:`SessionUnreadable` when
+        nothing can be saved.
+        """
+        from statebackend import opening
+
+        return opening.open_partial(session_path(self.directory, session_id))
 
     def copy(self, session_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a consistent copy of a session, also of a live one, and return its path.

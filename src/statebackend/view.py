@@ -41,6 +41,7 @@ from statebackend.values import (
     Producer,
     ProducerCategory,
     ProducerEntry,
+    Recovery,
     SessionCounts,
     SessionInfo,
     SessionStatus,
@@ -55,12 +56,14 @@ class Handle(ABC):
     """What a view and a session share: a life in one process, and reading committed rows.
 
     Every read is a short transaction of its own, so that no snapshot is held between two pages and
-    none keeps the log from being folded in. Methods may be called from any thread.
+    none keeps the log from being folded in. Methods may be called from any thread. ``recovery`` is
+    the report if the session was found damaged at this opening, else None.
     """
 
     def __init__(self, path: Path, file: FileKey, connection: Connection) -> None:
         self.path = path
         self.session_id = path.name.removesuffix(SUFFIX)
+        self.recovery: Recovery | None = None
         self._lock = RLock()
         self._pid = os.getpid()
         self._file = file

@@ -1,0 +1,443 @@
+"""What can be saved of a damaged session file, into a new one; the damaged one is only read.
+
+No SQLite on the damaged bytes: it follows pointers, and where one is wrong it answers with other
+rows, or with none. Here every page is looked at, whoever points to it, and a row counts only if its
+header, its lengths and the types of its values fit one of the five tables, and what lies in other
+pages is nobody else's (SB-34; specification, "Corruption recovery").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statebackend import ids, timestamps
+from statebackend.migrate import SESSIONS, Chain, schema_image
+from statebackend.salvage import cells, ownership
+from statebackend.salvage.carving import carve, unexplained
+from statebackend.salvage.images import FILE, LOG, Images
+from statebackend.salvage.order import Number, numbers
+from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, row
+from statebackend.salvage.survey import is_kind, is_row, shape_of, survey, witnesses
+from statebackend.salvage.target import Target
+from statebackend.values import SCHEMA_VERSION, SessionStatus, TableRecovery
+
+_LEAST_ROW_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvage:
+    """What was saved: by table, which columns of ``session_meta`` were derived, and notes.
+
+    ``has_aside`` tells whether there is a side file. ``version`` is the schema version of the new
+    file.
+    """
+
+    version: int
+    tables: tuple[TableRecovery, ...]
+    derived: tuple[str, ...]
+    notes: tuple[str, ...]
+    has_aside: bool
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether no row at all was saved."""
+        return not any(table.routes for table in self.tables if table.routes.keys() - {"derived"})
+
+
+def salvage(
+    source: Path, target: Path, aside: Path, session_id: str, *, descriptor: int | None = None
+) -> Salvage:
+    """Save what can be read of the session file *source* into the new file *target*.
+
+    Rows that break the schema or contradict others go to *aside*, as lines of JSON. Neither may
+    exist yet. Plain file calls on *source*, its log and its journal: only while this process has no
+    connection on it. A *descriptor* of the file is used in place of a new one, and left open.
+    Raises :class:`OSError` as the system does.
+    """
+    with Images(source, descriptor) as images:
+        notes = ownership.lay_sidecars(images, session_id)
+        versions = (one for one in images.user_versions() if 0 < one <= SCHEMA_VERSION)
+        version = next(versions, SCHEMA_VERSION)
+        new = Target(target, aside, schema_image(Chain(SESSIONS.versions, version)))
+        try:
+            for note in notes:
+                new.note(note)
+            return _Salvager(images, new, session_id, version).run()
+        finally:
+            new.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A row whose number nothing in its page confirms."""
+
+    row: Row
+    number: Number
+    route: str
+
+
+class _Salvager:
+    def __init__(self, images: Images, new: Target, session_id: str, version: int) -> None:
+        self._images = images
+        self._new = new
+        self._session_id = session_id
+        self._version = version
+        self._survey = survey(images)
+        self._claims: dict[int, tuple[str, int]] = {}
+        self._doubts: list[_Doubt] = []
+        self._metas: list[tuple[Row, str]] = []
+        self._bound = images.pages_once() * images.page_size // _LEAST_ROW_BYTES
+        self._lost_log = {frame.offset for frame in images.log.behind} if images.log else set()
+
+    def run(self) -> Salvage:
+        """Go from the surest source to the last resort, then count what is not there."""
+        self._take_pages()
+        self._settle_doubts()
+        if self._gaps() or not self._metas:
+            self._carve()
+            self._take_older()
+        derived = self._save_meta()
+        self._derive_producers()
+        counters = self._counters()
+        self._new.set_counters(counters)
+        missing = {table: tuple(self._new.missing(table, counters[table])) for table in SEQUENCED}
+        self._note_missing_events(missing["events"])
+        tables = tuple(self._table(name, missing.get(name, ())) for name in TABLES)
+        has_aside = self._new.finish()
+        return Salvage(
+            version=self._version,
+            tables=tables,
+            derived=derived,
+            notes=tuple(self._new.notes),
+            has_aside=has_aside,
+        )
+
+    # -- rows where a page says they are -------------------------------------------------------
+
+    def _take_pages(self) -> None:
+        for number in self._survey.leaves:
+            which, offset = self._images.current.get(number, (FILE, 0))
+            behind = which == LOG and offset in self._lost_log
+            page = self._images.page(number)
+            self._take_page(number, page, "log" if behind else "page")
+
+    def _take_page(self, number: int, page: bytes, route: str) -> None:
+        by_shape: dict[str, list[cells.Cell]] = {}
+        for cell in self._cells(number, page):
+            shape = shape_of(self._new.shapes, cell.types)
+            if shape is not None:
+                by_shape.setdefault(shape.table, []).append(cell)
+        bounds = self._survey.bounds.get(number, (None, None))
+        for table, found in by_shape.items():
+            self._take_cells(page, self._new.shapes[table], found, route, bounds)
+
+    def _cells(self, number: int, page: bytes) -> Iterator[cells.Cell]:
+        for start in cells.pointers(page, 100 if number == 1 else 0, self._images.usable):
+            cell = cells.cell(page, start, self._images.usable)
+            if cell is not None:
+                yield cell
+
+    def _take_cells(
+        self,
+        page: bytes,
+        shape: Shape,
+        found: Sequence[cells.Cell],
+        route: str,
+        bounds: tuple[int | None, int | None],
+    ) -> None:
+        if shape.key is None:
+            for cell in found:
+                self._take_unnumbered(page, shape, cell, route)
+            return
+        for cell, number in zip(found, numbers([c.rowid for c in found], bounds), strict=True):
+            record = self._record(page, cell, shape)
+            if record is None:
+                continue
+            if number.sure and is_row(number.value):
+                self._new.insert(row(shape, number.value, cell.types, record), route)
+            else:
+                one = row(shape, number.value, cell.types, record)
+                self._doubts.append(_Doubt(one, number, route))
+
+    def _take_unnumbered(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
+        record = self._record(page, cell, shape)
+        if record is None:
+            return
+        one = row(shape, cell.rowid, cell.types, record)
+        if shape.table == "session_meta":
+            self._metas.append((one, route))
+        else:
+            self._new.insert(one, route, only_if_missing=route == "older image")
+
+    def _record(self, page: bytes, cell: cells.Cell, shape: Shape) -> bytes | None:
+        """Return the whole record of *cell*; None if its overflow pages do not add up to it."""
+        local = page[cell.header : cell.header + cell.local]
+        if not cell.overflow:
+            return local
+        chain = self._chain(cell.overflow, cell.payload - cell.local, local)
+        if chain is None:
+            return None
+        owner = (shape.table, cell.rowid)
+        pages, rest = chain
+        others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
+        if others:
+            # One of them points into the other's pages, and nothing says which.
+            for table, sequence in others:
+                self._new.remove(table, sequence, "its overflow pages are claimed by another row")
+            for one in pages:
+                self._claims[one] = ("", 0)
+            self._new.note(f"{shape.table} {cell.rowid}: its overflow pages are another row's")
+            return None
+        for one in pages:
+            self._claims[one] = owner
+        return local + rest
+
+    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes] | None:
+        usable = self._images.usable
+        pages: list[int] = []
+        parts: list[bytes] = []
+        number, last = first, local[-1:]
+        while size > 0:
+            if not 1 < number <= self._images.page_count or number in pages[-64:]:
+                return None
+            if number in self._survey.free:
+                return None
+            page = self._images.page(number)
+            part = page[4 : min(usable, 4 + size)]
+            if page[0] or (not page[3] and last != b"\0" and not any(page[:4]) and not any(part)):
+                return None  # a b-tree page, or one that was wiped
+            pages.append(number)
+            parts.append(part)
+            size -= len(part)
+            last = part[-1:]
+            number = int.from_bytes(page[:4], "big")
+        return (pages, b"".join(parts)) if number == 0 else None
+
+    # -- numbers that nothing confirms ---------------------------------------------------------
+
+    def _settle_doubts(self) -> None:
+        """Give each doubtful row the number that an index or its neighbours know it by."""
+        doubts, self._doubts = self._doubts, []
+        ids_wanted = {_stored_id(one.row) for one in doubts}
+        numbers_wanted = {one.number.value for one in doubts}
+        by_id: dict[bytes, int] = {}
+        by_number: dict[int, bytes] = {}
+        if doubts:
+            for text, sequence in witnesses(self._images, self._survey.indexes):
+                if text in ids_wanted:
+                    by_id[text] = sequence
+                if sequence in numbers_wanted and not is_kind(text) and len(text) > 8:
+                    by_number[sequence] = text
+        for one in doubts:
+            self._settle(one, by_id, by_number)
+
+    def _settle(self, one: _Doubt, by_id: dict[bytes, int], by_number: dict[int, bytes]) -> None:
+        shape, number = one.row.shape, one.number
+        known = by_id.get(_stored_id(one.row)) if shape.table == "events" else None
+        highest = max(self._survey.stated.get(shape.table, []), default=self._bound)
+        believable = is_row(number.value) and number.value <= min(highest, self._bound)
+        for wanted in (
+            number.value if known == number.value else None,
+            known,
+            number.likely if not number.rising else None,
+            number.value if believable and number.rising else None,
+            number.likely,
+            number.value if believable else None,
+        ):
+            if wanted is not None and is_row(wanted) and not self._new.has(shape, wanted):
+                self._new.insert(_renumbered(one.row, wanted), one.route)
+                return
+        if not self._new.insert(one.row, one.route):
+            return
+
+    # -- rows among unexplained bytes, and in images that newer ones hide ------------------------
+
+    def _gaps(self) -> bool:
+        """Tell whether anything can be missing."""
+        for table in SEQUENCED:
+            stated = [one for one in self._survey.stated[table] if one <= self._bound]
+            if not stated or any(True for _range in self._new.missing(table, max(stated))):
+                return True
+        return False
+
+    def _carve(self) -> None:
+        usable = self._images.usable
+        shapes = list(self._new.shapes.values())
+        for number in self._survey.others:
+            if number not in self._claims:
+                self._take_carved(self._images.page(number), shapes)
+        for number in self._survey.leaves:
+            page = self._images.page(number)
+            explained = [(cell.start, cell.end) for cell in self._cells(number, page)]
+            if sum(end - start for start, end in explained) < usable - 64:
+                self._take_carved(unexplained(page, explained), shapes)
+
+    def _take_carved(self, page: bytes, shapes: list[Shape]) -> None:
+        for shape, cell in carve(page, self._images.usable, shapes):
+            self._take_if_missing(page, shape, cell, "carved")
+
+    def _take_if_missing(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
+        if shape.key is None:
+            self._take_unnumbered(page, shape, cell, route)
+            return
+        if not 0 < cell.rowid <= self._bound or self._new.has(shape, cell.rowid):
+            return
+        record = self._record(page, cell, shape)
+        if record is not None:
+            self._new.insert(
+                row(shape, cell.rowid, cell.types, record), route, only_if_missing=True
+            )
+
+    def _take_older(self) -> None:
+        for number, which, offset in self._older():
+            page = self._images.image(which, offset)
+            if page[0 if number > 1 else 100] != cells.LEAF_TABLE:
+                continue
+            for cell in self._cells(number, page):
+                shape = shape_of(self._new.shapes, cell.types)
+                if shape is not None:
+                    self._take_if_missing(page, shape, cell, "older image")
+
+    def _older(self) -> Iterator[tuple[int, int, int]]:
+        yield from self._images.older
+        for number in sorted(self._survey.free):
+            yield (
+                number,
+                *self._images.current.get(number, (FILE, (number - 1) * self._images.page_size)),
+            )
+        if self._images.log:
+            for frame in reversed(self._images.log.stale):
+                yield frame.page, LOG, frame.offset
+
+    # -- what follows from other rows -----------------------------------------------------------
+
+    def _save_meta(self) -> tuple[str, ...]:
+        """Save the one row of ``session_meta``; return the columns that had to be derived."""
+        shape = self._new.shapes["session_meta"]
+        usable = [(one, route) for one, route in self._metas if one.unfit is None]
+        ours = [one for one in usable if one[0].values[0] == self._session_id]
+        near = [one for one in usable if _differs_little(one[0].values[0], self._session_id)]
+        if ours or near:
+            found, route = (ours or near)[0]
+            if not ours:
+                found = Row(shape, (self._session_id, *found.values[1:]), ("session_id",), None)
+            self._new.insert(found, route)
+            return ()
+        values = self._derived_meta()
+        names = tuple(column.name for column in shape.columns)
+        self._new.insert(Row(shape, values, (), None), "derived")
+        return names[: len(values)]
+
+    def _derived_meta(self) -> tuple[Any, ...]:
+        first, last = self._new.driver.execute(
+            "SELECT (SELECT timestamp FROM events ORDER BY sequence LIMIT 1), "
+            "(SELECT timestamp FROM events ORDER BY sequence DESC LIMIT 1)"
+        ).fetchone()
+        made = timestamps.to_text(ids.session_time(self._session_id))
+        return (
+            self._session_id,
+            None,
+            "unknown",
+            str(SessionStatus.FAILED),
+            0,
+            first or made,
+            last or made,
+        )
+
+    def _derive_producers(self) -> None:
+        """Complete ``producers`` from the events, whose columns it repeats."""
+        shape = self._new.shapes["producers"]
+        rows = self._new.driver.execute(
+            "SELECT producer_category, producer_name, producer_version, min(sequence) FROM events "
+            "GROUP BY 1, 2, 3 HAVING NOT EXISTS (SELECT 1 FROM producers WHERE "
+            "category = producer_category AND name = producer_name AND version = producer_version)"
+        ).fetchall()
+        for values in rows:
+            self._new.insert(Row(shape, values, (), None), "derived")
+
+    def _counters(self) -> dict[str, int]:
+        """Return the highest number that any trace shows, by table."""
+        highest = {
+            table: self._new.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()[0] or 0
+            for table in SEQUENCED
+        }
+        for table, stated in self._survey.stated.items():
+            highest[table] = max([highest[table], *(n for n in stated if n <= self._bound)])
+        traces = [
+            number
+            for _text, number in witnesses(self._images, self._survey.indexes)
+            if highest["events"] < number <= self._bound
+        ]
+        for table, column in (
+            ("cost_ledger", "event_sequence"),
+            ("plan_items", "event_sequence"),
+            ("producers", "first_seen_sequence"),
+        ):
+            query = f"SELECT {column} FROM {table} WHERE {column} > ? AND {column} <= ?"
+            traces += [
+                number
+                for (number,) in self._new.driver.execute(query, (highest["events"], self._bound))
+            ]
+        highest["events"] = max([highest["events"], *_confirmed(traces)])
+        return highest
+
+    def _note_missing_events(self, missing: Sequence[tuple[int, int]]) -> None:
+        """Say what the indexes still know of lost events."""
+        if not missing:
+            return
+        known: dict[int, list[str]] = {}
+        for text, number in witnesses(self._images, self._survey.indexes):
+            if len(known) < 50 and any(first <= number <= last for first, last in missing):
+                known.setdefault(number, []).append(text.decode(errors="replace"))
+        for number, texts in sorted(known.items()):
+            self._new.note(f"events sequence {number} is lost; known of it: {', '.join(texts)}")
+
+    def _table(self, name: str, missing: tuple[tuple[int, int], ...]) -> TableRecovery:
+        column = {"cost_ledger": "event_sequence", "plan_items": "event_sequence"}.get(name)
+        column = "first_seen_sequence" if name == "producers" else column
+        (kept,) = self._new.driver.execute(f"SELECT count(*) FROM {name}").fetchone()
+        orphaned = 0
+        if column:
+            (orphaned,) = self._new.driver.execute(
+                f"SELECT count(*) FROM {name} WHERE {column} NOT IN (SELECT sequence FROM events)"
+            ).fetchone()
+        return TableRecovery(
+            table=name,
+            kept=kept,
+            missing=missing,
+            routes=dict(self._new.routes[name]),
+            repaired=self._new.repaired[name],
+            orphaned=orphaned,
+            set_aside=self._new.set_aside[name],
+        )
+
+
+def _stored_id(one: Row) -> bytes:
+    return str(one.values[1]).encode() if one.shape.table == "events" else b""
+
+
+def _renumbered(one: Row, number: int) -> Row:
+    key = one.shape.key
+    assert key is not None
+    if one.values[key] == number:
+        return one
+    values = (*one.values[:key], number, *one.values[key + 1 :])
+    return Row(one.shape, values, (*one.repaired, f"sequence (was {one.values[key]})"), one.unfit)
+
+
+def _confirmed(traces: list[int]) -> list[int]:
+    """Return the numbers that more than one trace shows; one alone may be damage itself."""
+    return [number for number, count in Counter(traces).items() if count > 1] or [0]
+
+
+def _differs_little(found: object, session_id: str) -> bool:
+    """Tell whether a text is *session_id* but for a few damaged characters."""
+    return (
+        isinstance(found, str)
+        and len(found) == len(session_id)
+        and sum(a != b for a, b in zip(found, session_id, strict=True)) <= 4
+    )

@@ -1,0 +1,176 @@
+"""The new file that saved rows go into, and the side file for those that do not fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, shapes
+
+MAX_NOTES = 100
+
+
+class Target:
+    """A new session file being filled, without foreign keys: a ledger row outlives its event.
+
+    ``routes`` counts, by table, what saved the rows; ``notes`` holds at most 100 lines.
+    """
+
+    def __init__(self, path: Path, aside: Path, image: bytes) -> None:
+        self.path = path
+        self._aside_path = aside
+        self._aside: TextIO | None = None
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)  # whatever the umask took away
+            file.write(image)
+        self.driver = sqlite3.connect(path, isolation_level=None)
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
+            self.driver.execute(f"PRAGMA {pragma}")
+        self.driver.execute("BEGIN")
+        self.shapes = {shape.table: shape for shape in shapes(self.driver)}
+        self._inserts = {
+            (shape.table, count): _insert(shape, count)
+            for shape in self.shapes.values()
+            for count in range(shape.least, len(shape.columns) + 1)
+        }
+        self.routes: dict[str, Counter[str]] = {table: Counter() for table in TABLES}
+        self.repaired: Counter[str] = Counter()
+        self.set_aside: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def insert(self, row: Row, route: str, *, only_if_missing: bool = False) -> bool:
+        """Add *row*, and tell whether it is in the file now.
+
+        One that is there already is no second one. A row that contradicts another is set aside,
+        or, with *only_if_missing*, left out.
+        """
+        table = row.shape.table
+        if row.unfit:
+            if not only_if_missing:
+                self.put_aside(row, row.unfit)
+            return False
+        try:
+            self.driver.execute(self._inserts[table, len(row.values)], row.values)
+        except sqlite3.IntegrityError as error:
+            if only_if_missing or self._known(row):
+                return False
+            self.put_aside(row, f"another row contradicts it ({error})")
+            return False
+        self.routes[table][route] += 1
+        if row.repaired:
+            self.repaired[table] += 1
+            self.note(f"{table} {_name(row)}: put right {', '.join(row.repaired)}")
+        return True
+
+    def has(self, shape: Shape, sequence: int) -> bool:
+        """Tell whether a row with this sequence is there."""
+        query = f"SELECT 1 FROM {shape.table} WHERE sequence = ?"
+        return self.driver.execute(query, (sequence,)).fetchone() is not None
+
+    def remove(self, table: str, sequence: int, why: str) -> None:
+        """Take a row out again and set it aside."""
+        shape = self.shapes[table]
+        found = self.driver.execute(
+            f"SELECT * FROM {table} WHERE sequence = ?", (sequence,)
+        ).fetchone()
+        if found is not None:
+            self.driver.execute(f"DELETE FROM {table} WHERE sequence = ?", (sequence,))
+            self.routes[table] -= Counter(dict(self.routes[table].most_common(1)))  # one of them
+            self.put_aside(Row(shape, found, (), None), why)
+
+    def put_aside(self, row: Row, why: str) -> None:
+        """Write *row* to the side file."""
+        if self._aside is None:
+            descriptor = os.open(
+                self._aside_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+            )
+            self._aside = os.fdopen(descriptor, "w", encoding="utf-8")
+        names = [column.name for column in row.shape.columns]
+        form = {
+            "table": row.shape.table,
+            "why": why,
+            "row": dict(zip(names, map(_plain, row.values), strict=False)),
+        }
+        self._aside.write(json.dumps(form) + "\n")
+        self.set_aside[row.shape.table] += 1
+
+    def note(self, line: str) -> None:
+        """Keep a line for the report, unless it has its fill."""
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(line)
+
+    def missing(self, table: str, counter: int) -> Iterator[tuple[int, int]]:
+        """Return the ranges of sequences from 1 to *counter* that no row has."""
+        expected = 1
+        for (sequence,) in self.driver.execute(f"SELECT sequence FROM {table} ORDER BY sequence"):
+            if sequence > expected:
+                yield expected, sequence - 1
+            expected = sequence + 1
+        if expected <= counter:
+            yield expected, counter
+
+    def set_counters(self, counters: dict[str, int]) -> None:
+        """Let each table go on behind the highest number that was ever given."""
+        self.driver.execute("DELETE FROM sqlite_sequence")
+        for table in SEQUENCED:
+            if counters[table]:
+                self.driver.execute(
+                    "INSERT INTO sqlite_sequence VALUES (?, ?)", (table, counters[table])
+                )
+
+    def finish(self) -> bool:
+        """Commit, set WAL mode, make it durable; tell whether there is a side file."""
+        self.driver.execute("COMMIT")
+        self.driver.close()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, b"\2\2", 18)  # the header's write and read version: WAL
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if self._aside is None:
+            return False
+        self._aside.flush()
+        os.fsync(self._aside.fileno())
+        self._aside.close()
+        return True
+
+    def close(self) -> None:
+        """Let go of both files, finished or not."""
+        self.driver.close()
+        if self._aside is not None:
+            self._aside.close()
+
+    def _known(self, row: Row) -> bool:
+        shape = row.shape
+        keys = [at for at, column in enumerate(shape.columns) if at == shape.key]
+        if not keys:
+            keys = list(range(3)) if shape.table == "producers" else [0]
+        where = " AND ".join(f"{shape.columns[at].name} IS ?" for at in keys)
+        found = self.driver.execute(
+            f"SELECT * FROM {shape.table} WHERE {where}", [row.values[at] for at in keys]
+        ).fetchone()
+        return found is not None and tuple(found[: len(row.values)]) == row.values
+
+
+def _insert(shape: Shape, count: int) -> str:
+    names = ", ".join(column.name for column in shape.columns[:count])
+    return f"INSERT INTO {shape.table} ({names}) VALUES ({', '.join('?' * count)})"
+
+
+def _name(row: Row) -> str:
+    at = row.shape.key or 0
+    return f"{row.shape.columns[at].name} {row.values[at]}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value

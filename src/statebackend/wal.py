@@ -1,0 +1,161 @@
+"""The write-ahead log as bytes: which frames are committed, and which SQLite would not use.
+
+SQLite reads a log up to the first frame whose checksum is wrong, and later writes over the rest.
+Each frame's checksum goes on from the one before it, so a frame behind a broken one can still be
+checked from the sum that is stored there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from statebackend.paths import wal_path
+
+_MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
+_HEADER, _FRAME_HEADER = 32, 24
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One page image: its page number, where it starts in the log (bytes), and its end mark.
+
+    ``pages_after`` is the size of the database in pages if the frame ends a transaction, else 0.
+    """
+
+    page: int
+    offset: int
+    pages_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a log holds, each list in the order of writing.
+
+    ``live`` is what SQLite uses. ``behind`` are frames behind a broken one that belong to committed
+    transactions. ``stale`` are whole frames of an earlier round of the log, which were folded into
+    the file. Frames of a transaction that was never committed are in none of them.
+    """
+
+    page_size: int
+    live: tuple[Frame, ...]
+    behind: tuple[Frame, ...]
+    stale: tuple[Frame, ...]
+    lost_commits: int
+    """Transactions behind a broken frame that were acknowledged, since others were begun later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    frame: Frame
+    salts: bytes
+    whole: bool
+
+
+def read(path: Path, page_size: int | None = None) -> Log | None:
+    """Read the log beside the session file *path*; None when there is none, or no frame in it.
+
+    *page_size* (bytes) is the file's, for a log whose own header is damaged. Plain file calls: only
+    while this process has no connection on the session.
+    """
+    try:
+        descriptor = os.open(wal_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _read(descriptor, page_size)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, page_size: int | None) -> Log | None:
+    head = os.pread(descriptor, _HEADER, 0)
+    order, seed, salts = _header(head)
+    if order is None:
+        order = "<"
+    else:
+        page_size = int.from_bytes(head[8:12], "big")
+        page_size = 65536 if page_size == 1 else page_size
+    if page_size is None or not 512 <= page_size <= 65536:
+        return None
+    frames = _frames(descriptor, page_size, order, seed)
+    if not frames:
+        return None
+    if salts is None:  # a damaged header: the frames say which round they are of
+        salts = frames[0].salts
+    return _judged(page_size, frames, salts, sound_header=seed is not None)
+
+
+def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | None]:
+    """Return byte order, checksum and salts of the log's header; the last two None if damaged."""
+    if len(head) < _HEADER:
+        return None, None, None
+    order = _MAGIC.get(int.from_bytes(head[:4], "big"))
+    if order is None:
+        return None, None, None
+    stored = struct.unpack(">II", head[24:32])
+    if _sums(order, (0, 0), head[:24]) != stored:
+        return order, None, None
+    return order, stored, head[16:24]
+
+
+def _frames(
+    descriptor: int, page_size: int, order: str, seed: tuple[int, int] | None
+) -> list[_Read]:
+    found = []
+    position = _HEADER
+    while len(image := os.pread(descriptor, _FRAME_HEADER + page_size, position)) == (
+        _FRAME_HEADER + page_size
+    ):
+        page, pages_after = struct.unpack(">II", image[:8])
+        stored = struct.unpack(">II", image[16:24])
+        whole = page > 0 and seed is not None
+        if whole:
+            assert seed is not None
+            whole = _sums(order, _sums(order, seed, image[:8]), image[_FRAME_HEADER:]) == stored
+        found.append(_Read(Frame(page, position + _FRAME_HEADER, pages_after), image[8:16], whole))
+        seed = stored
+        position += _FRAME_HEADER + page_size
+    return found
+
+
+def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: bool) -> Log:
+    ours = [one.salts == salts for one in frames]
+    intact = 0
+    while sound_header and intact < len(frames) and ours[intact] and frames[intact].whole:
+        intact += 1
+    live = _end_of_last_commit(frames, range(intact))
+    usable = [at for at in range(intact, len(frames)) if ours[at] and frames[at].whole]
+    ends = [at for at in range(intact, len(frames)) if ours[at] and frames[at].frame.pages_after]
+    # The first transaction at or behind the break may have been the last one, torn by a power cut
+    # and never acknowledged. Whatever was committed after it, was begun after it was.
+    first_end = ends[0] if sound_header and ends else -1
+    lost = [at for at in usable if frames[at].frame.pages_after and at > first_end]
+    behind = [at for at in usable if lost and at <= lost[-1]]
+    return Log(
+        page_size,
+        tuple(one.frame for one in frames[:live]),
+        tuple(frames[at].frame for at in behind),
+        tuple(one.frame for one, our in zip(frames, ours, strict=True) if not our and one.whole),
+        len(lost),
+    )
+
+
+def _end_of_last_commit(frames: list[_Read], among: range) -> int:
+    for at in reversed(among):
+        if frames[at].frame.pages_after:
+            return at + 1
+    return 0
+
+
+def _sums(order: str, seed: tuple[int, int], content: bytes) -> tuple[int, int]:
+    """Return SQLite's checksum of *content* (whole 8 bytes), going on from *seed*."""
+    one, two = seed
+    words = iter(struct.unpack(f"{order}{len(content) // 4}I", content))
+    for first, second in zip(words, words, strict=True):
+        one = (one + first + two) & _MASK
+        two = (two + second + one) & _MASK
+    return one, two
