@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
 import pytest
 
-from statebackend import BadSession, SessionDamaged, SessionInfo, StateBackend, scan
+from statebackend import (
+    BadSession,
+    SessionDamaged,
+    SessionInfo,
+    StateBackend,
+    StorageError,
+    scan,
+)
 from tests.session_files import UNKNOWN_ID, call, full, listing, new, path_of, sql
+
+DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
 
 
 @pytest.fixture
@@ -41,6 +54,117 @@ def test_a_quiet_file_is_read_as_immutable(
     modes = connections(monkeypatch)
     assert [one.session_id for one in backend.list()] == [quiet.stem]
     assert modes == ["mode=ro&immutable=1"]
+
+
+@pytest.fixture
+def several(backend: StateBackend) -> list[str]:
+    """Return the ids of three quiet sessions, newest first."""
+    made = sorted((new(backend) for _ in range(3)), reverse=True)
+    time.sleep(0.06)
+    return made
+
+
+def descriptors() -> int:
+    """Count the files that this process has open."""
+    return len(list(DESCRIPTORS.iterdir()))
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open no file inside the block."""
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    setrlimit(RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+
+
+def in_utf_16(path: Path) -> None:
+    """Make the session file anew in SQLite's other text encoding."""
+    with closing(sqlite3.connect(path)) as old:
+        statements = list(old.iterdump())
+    path.unlink()
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA encoding = 'UTF-16le'")
+        made.execute("PRAGMA user_version = 1")
+        made.executescript("".join(statements))
+
+
+def test_quiet_files_share_one_connection(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one takes longer than attaching a file to it."""
+    made: list[str] = []
+    connect = sqlite3.connect
+
+    def noting(name: str, **options: object) -> sqlite3.Connection:
+        made.append(name)
+        return connect(name, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", noting)
+    assert [one.session_id for one in backend.scan()] == several
+    assert made == [":memory:"]
+
+
+def test_a_bad_file_spoils_none_behind_it(backend: StateBackend, several: list[str]) -> None:
+    """Neither damage, a refused row nor a connection that was given up for it."""
+    path_of(backend, several[0]).write_bytes(b"no database at all " * 100)
+    sql(path_of(backend, several[1]), "DELETE FROM session_meta")
+    time.sleep(0.06)
+    first, second, third = backend.scan()
+    assert isinstance(first, BadSession)
+    assert isinstance(second, BadSession)
+    assert (first.problem, second.problem) == (
+        "is damaged: file is not a database",
+        "is damaged: session_meta holds no row",
+    )
+    assert isinstance(third, SessionInfo)
+
+
+def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: list[str]) -> None:
+    """It cannot be attached to a connection in UTF-8, so it gets one of its own."""
+    before = backend.list()
+    in_utf_16(path_of(backend, several[1]))
+    time.sleep(0.06)
+    assert backend.list() == before
+
+
+def test_a_scan_in_waiting_holds_no_file(backend: StateBackend, several: list[str]) -> None:
+    """Between two results none is open, and one that is given up leaves nothing open."""
+    before = descriptors()
+    scanning = backend.scan()
+    next(scanning)
+    assert descriptors() == before
+    next(scanning)
+    del scanning
+    assert descriptors() == before
+
+
+def test_a_scan_may_change_threads(backend: StateBackend, several: list[str]) -> None:
+    """As any iterator may, one step after the other."""
+    scanning = backend.scan()
+    found = [next(scanning)]
+    for _ in several[1:]:
+        with ThreadPoolExecutor(1) as other:
+            found.append(other.submit(next, scanning).result())
+    assert [one.session_id for one in found] == several
+
+
+def test_running_out_of_descriptors_flags_files_and_ends_nothing(
+    backend: StateBackend, several: list[str]
+) -> None:
+    """The files that could not be opened say so; those behind are read again."""
+    scanning = backend.scan()
+    first = next(scanning)
+    with no_descriptor_left():
+        second = next(scanning)
+    third = next(scanning)
+    assert isinstance(second, BadSession)
+    assert isinstance(second.error, StorageError)
+    assert [type(first), type(third)] == [SessionInfo, SessionInfo]
 
 
 def test_a_file_changed_just_now_is_read_as_shared(

@@ -171,7 +171,7 @@ def untouched(path: Path) -> Iterator[bool]:
         except OSError:
             yield True
             return
-        yield is_untouched(path, found)
+        yield is_untouched(path.name.removesuffix(SUFFIX), found)
 
 
 def mutex() -> AbstractContextManager[bool]:
@@ -179,14 +179,14 @@ def mutex() -> AbstractContextManager[bool]:
     return _registry.mutex
 
 
-def is_untouched(path: Path, found: os.stat_result) -> bool:
-    """Tell, while :func:`mutex` is held, whether no connection is on *path*, whose stat is *found*.
+def is_untouched(stem: str, found: os.stat_result) -> bool:
+    """Tell, while :func:`mutex` is held, that no connection is on the file *stem*, stat *found*.
 
     A scan asks this for every file, so it costs no further stat and no generator.
     """
     key = (found.st_dev, found.st_ino)
     if key in _registry.inherited:
-        raise SessionForked(path.name.removesuffix(SUFFIX))
+        raise SessionForked(stem)
     return key not in _registry.open_files
 
 

@@ -63,7 +63,7 @@ class os_error:  # noqa: N801 - used as a function in `with`; a class, since eve
 
     __slots__ = ("_path",)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = path
 
     def __enter__(self) -> None:
@@ -77,7 +77,7 @@ class os_error:  # noqa: N801 - used as a function in `with`; a class, since eve
     ) -> None:
         if not isinstance(error, OSError):
             return
-        where = Path(error.filename) if isinstance(error.filename, str) else self._path
+        where = Path(error.filename if isinstance(error.filename, str) else self._path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(where, "no room left; nothing was kept") from error
         raise StorageError(where, f"{error.strerror} ({type(error).__name__})") from error

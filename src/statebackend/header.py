@@ -45,11 +45,16 @@ def check_regular(path: Path) -> os.stat_result | None:
         found = path.lstat()
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found.st_mode):
-        raise SessionUnreadable(path, "is a symbolic link; a session is a plain file")
     if not stat.S_ISREG(found.st_mode):
-        raise SessionUnreadable(path, "is not a plain file")
+        raise irregular(path, found)
     return found
+
+
+def irregular(path: Path, found: os.stat_result) -> SessionUnreadable:
+    """Return the error for what is no plain file."""
+    if stat.S_ISLNK(found.st_mode):
+        return SessionUnreadable(path, "is a symbolic link; a session is a plain file")
+    return SessionUnreadable(path, "is not a plain file")
 
 
 def leftover(path: Path) -> str | None:
@@ -155,19 +160,19 @@ def look(path: Path) -> Header:
     return Header(size, page_size, version)
 
 
-def check_version_bytes(path: Path) -> None:
+def check_version_bytes(name: str) -> None:
     """Refuse by the version in the bytes of a file without a log, as :func:`check_version` does.
 
     A scan asks this of every file: it costs less than asking SQLite. What has no header at all is
     left for SQLite to refuse.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         head = os.pread(descriptor, 64, 0)
     finally:
         os.close(descriptor)
-    if head.startswith(_MAGIC):
-        check_version(path, _version(head))
+    if head.startswith(_MAGIC) and not 0 < (version := _version(head)) <= SCHEMA_VERSION:
+        check_version(Path(name), version)
 
 
 def check_version(path: Path, version: int) -> None:

@@ -56,7 +56,7 @@ def corrupt_paths(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.name}.corrupt.{number}")
 
 
-def sqlite_uri(path: Path, parameters: str) -> str:
+def sqlite_uri(path: str | Path, parameters: str) -> str:
     """Return SQLite's URI of *path*; ``%``, ``?`` and ``#`` in a name stay what they are."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"file:{name}?{parameters}"
