@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from statebackend import wal
 from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, corrupt_paths, journal_path, wal_path
 from statebackend.values import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
-_WAL_MAGIC = (0x377F0682, 0x377F0683)
-_WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,20 +208,6 @@ def _hot(journal: Path) -> bool:
 
 def _version_in_wal(log: Path) -> int | None:
     """Return the version in the newest committed header page of a log, None when it holds none."""
-    committed = candidate = None
     with log.open("rb") as file:
-        head = file.read(_WAL_HEADER)
-        if len(head) < _WAL_HEADER or int.from_bytes(head[:4], "big") not in _WAL_MAGIC:
-            return None
-        page_size, salts, position = int.from_bytes(head[8:12], "big"), head[16:24], _WAL_HEADER
-        while len(frame := file.read(_FRAME_HEADER + 64)) == _FRAME_HEADER + 64:
-            page, size_after_commit = struct.unpack(">II", frame[:8])
-            if frame[8:16] != salts:  # left over from before the log was last reset
-                break
-            if page == 1:
-                candidate = _version(frame[_FRAME_HEADER:])
-            if size_after_commit:
-                committed = candidate
-            position += _FRAME_HEADER + page_size
-            file.seek(position)
-    return committed
+        page = wal.newest_page_1(file.fileno())
+    return None if page is None else _version(page)

@@ -13,6 +13,7 @@ from statebackend.paths import SUFFIX, sqlite_uri
 
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
 _MAX_FINDINGS = 100
+_ABSURD_SEQUENCE = 1 << 62
 
 
 def check_file(path: Path, *, immutable: bool) -> None:
@@ -72,6 +73,7 @@ def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: boo
             raise SessionDamaged(path, tuple(findings))
         _check_nothing_interferes(driver, path)
         _check_meta(driver, path, session_id)
+        _check_counters(driver, path)
         if version <= 0:
             raise SessionDamaged(path, (f"carries no schema version (user_version {version})",))
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -111,6 +113,17 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
     lines = [one for (text,) in rows for one in text.decode(errors="replace").splitlines()]
     told = [line for line in lines if not line.startswith("*** in database")]
     return [] if lines == ["ok"] else told or lines
+
+
+def _check_counters(driver: sqlite3.Connection, path: Path) -> None:
+    """Find a counter that was never reached, and would leave no number to the next row."""
+    absurd = driver.execute(
+        "SELECT name, seq FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq >= ?",
+        (_ABSURD_SEQUENCE,),
+    ).fetchone()
+    if absurd is not None:
+        name = absurd[0].decode(errors="replace")
+        raise SessionDamaged(path, (f"the counter of {name} stands at {absurd[1]!r}",))
 
 
 def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:

@@ -36,13 +36,15 @@ class Log:
     """What a log holds, each list in the order of writing.
 
     ``live`` is what SQLite uses. ``behind`` are frames behind a broken one that belong to committed
-    transactions. ``stale`` are whole frames of an earlier round of the log, which were folded into
-    the file. Frames of a transaction that was never committed are in none of them.
+    transactions, ``broken`` the broken ones among those. ``stale`` are whole frames of an earlier
+    round of the log, which were folded into the file. Frames of a transaction that was never
+    committed are in none of them.
     """
 
     page_size: int
     live: tuple[Frame, ...]
     behind: tuple[Frame, ...]
+    broken: tuple[Frame, ...]
     stale: tuple[Frame, ...]
     lost_commits: int
     """Transactions behind a broken frame that were acknowledged, since others were begun later."""
@@ -71,14 +73,56 @@ def read(path: Path, page_size: int | None = None) -> Log | None:
         os.close(descriptor)
 
 
+def newest_page_1(descriptor: int) -> bytes | None:
+    """Return the newest committed image of page 1 in the log *descriptor*, None if it has none.
+
+    Only frames of that page are checked, so it costs little on a long log. An image whose checksum
+    is wrong does not count.
+    """
+    order, _seed, salts = _header(os.pread(descriptor, _HEADER, 0))
+    if order is None or salts is None:
+        return None
+    page_size = _page_size(os.pread(descriptor, 4, 8))
+    committed: list[int] = []
+    waiting: list[int] = []
+    position = _HEADER
+    while len(head := os.pread(descriptor, _FRAME_HEADER, position)) == _FRAME_HEADER:
+        page, pages_after = struct.unpack(">II", head[:8])
+        if head[8:16] != salts:  # left over from before the log was last reset
+            break
+        if page == 1:
+            waiting.append(position)
+        if pages_after:
+            committed += waiting
+            waiting.clear()
+        position += _FRAME_HEADER + page_size
+    for at in reversed(committed):
+        before = 24 if at == _HEADER else at - page_size - 8
+        seed = struct.unpack(">II", os.pread(descriptor, 8, before))
+        image = os.pread(descriptor, _FRAME_HEADER + page_size, at)
+        if len(image) == _FRAME_HEADER + page_size and _whole(order, seed, image):
+            return image[_FRAME_HEADER:]
+    return None
+
+
+def _whole(order: str, seed: tuple[int, ...], image: bytes) -> bool:
+    """Tell whether the checksum of a frame is right, going on from *seed*."""
+    sums = _sums(order, _sums(order, seed, image[:8]), image[_FRAME_HEADER:])
+    return sums == struct.unpack(">II", image[16:24])
+
+
+def _page_size(stored: bytes) -> int:
+    size = int.from_bytes(stored, "big")
+    return 65536 if size == 1 else size
+
+
 def _read(descriptor: int, page_size: int | None) -> Log | None:
     head = os.pread(descriptor, _HEADER, 0)
     order, seed, salts = _header(head)
     if order is None:
         order = "<"
     else:
-        page_size = int.from_bytes(head[8:12], "big")
-        page_size = 65536 if page_size == 1 else page_size
+        page_size = _page_size(head[8:12])
     if page_size is None or not 512 <= page_size <= 65536:
         return None
     frames = _frames(descriptor, page_size, order, seed)
@@ -103,7 +147,7 @@ def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | No
 
 
 def _frames(
-    descriptor: int, page_size: int, order: str, seed: tuple[int, int] | None
+    descriptor: int, page_size: int, order: str, seed: tuple[int, ...] | None
 ) -> list[_Read]:
     found = []
     position = _HEADER
@@ -111,13 +155,9 @@ def _frames(
         _FRAME_HEADER + page_size
     ):
         page, pages_after = struct.unpack(">II", image[:8])
-        stored = struct.unpack(">II", image[16:24])
-        whole = page > 0 and seed is not None
-        if whole:
-            assert seed is not None
-            whole = _sums(order, _sums(order, seed, image[:8]), image[_FRAME_HEADER:]) == stored
+        whole = page > 0 and seed is not None and _whole(order, seed, image)
         found.append(_Read(Frame(page, position + _FRAME_HEADER, pages_after), image[8:16], whole))
-        seed = stored
+        seed = struct.unpack(">II", image[16:24])
         position += _FRAME_HEADER + page_size
     return found
 
@@ -139,6 +179,11 @@ def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: 
         page_size,
         tuple(one.frame for one in frames[:live]),
         tuple(frames[at].frame for at in behind),
+        tuple(
+            frames[at].frame
+            for at in range(intact, lost[-1] if lost else intact)
+            if not frames[at].whole
+        ),
         tuple(one.frame for one, our in zip(frames, ours, strict=True) if not our and one.whole),
         len(lost),
     )
@@ -151,7 +196,7 @@ def _end_of_last_commit(frames: list[_Read], among: range) -> int:
     return 0
 
 
-def _sums(order: str, seed: tuple[int, int], content: bytes) -> tuple[int, int]:
+def _sums(order: str, seed: tuple[int, ...], content: bytes) -> tuple[int, int]:
     """Return SQLite's checksum of *content* (whole 8 bytes), going on from *seed*."""
     one, two = seed
     words = iter(struct.unpack(f"{order}{len(content) // 4}I", content))

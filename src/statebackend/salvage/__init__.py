@@ -26,6 +26,11 @@ from statebackend.salvage.target import Target
 from statebackend.values import SCHEMA_VERSION, SessionStatus, TableRecovery
 
 _LEAST_ROW_BYTES = 12
+_LEAST_WIPED = 16
+_LEAST_ID_CHARACTERS = 8
+_DAMAGED_CHARACTERS = 4
+_MOST = 0.9
+_TREE_PAGES = {cells.LEAF_TABLE, cells.INTERIOR_TABLE, cells.LEAF_INDEX, cells.INTERIOR_INDEX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,8 @@ class _Salvager:
         self._claims: dict[int, tuple[str, int]] = {}
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
+        self._missing_ids: dict[int, bytes] = {}
+        self._index_is_whole = False
         self._bound = images.pages_once() * images.page_size // _LEAST_ROW_BYTES
         self._lost_log = {frame.offset for frame in images.log.behind} if images.log else set()
 
@@ -98,8 +105,9 @@ class _Salvager:
         self._take_pages()
         self._settle_doubts()
         if self._gaps() or not self._metas:
-            self._carve()
+            self._learn_missing()
             self._take_older()
+            self._carve()
         derived = self._save_meta()
         self._derive_producers()
         counters = self._counters()
@@ -208,14 +216,17 @@ class _Salvager:
                 return None
             page = self._images.page(number)
             part = page[4 : min(usable, 4 + size)]
-            if page[0] or (not page[3] and last != b"\0" and not any(page[:4]) and not any(part)):
-                return None  # a b-tree page, or one that was wiped
+            wiped = len(part) >= _LEAST_WIPED and last != b"\0" and not any(page)
+            if wiped or page[0] in _TREE_PAGES or (page[0] and len(part) < size):
+                return None
             pages.append(number)
             parts.append(part)
             size -= len(part)
             last = part[-1:]
             number = int.from_bytes(page[:4], "big")
-        return (pages, b"".join(parts)) if number == 0 else None
+        # Behind the last page SQLite follows no pointer, so a damaged one there does no harm.
+        ended = number & (number - 1) == 0 or number > self._images.page_count
+        return (pages, b"".join(parts)) if ended else None
 
     # -- numbers that nothing confirms ---------------------------------------------------------
 
@@ -223,14 +234,14 @@ class _Salvager:
         """Give each doubtful row the number that an index or its neighbours know it by."""
         doubts, self._doubts = self._doubts, []
         ids_wanted = {_stored_id(one.row) for one in doubts}
-        numbers_wanted = {one.number.value for one in doubts}
+        numbers_wanted = {n for one in doubts for n in (one.number.value, one.number.likely)}
         by_id: dict[bytes, int] = {}
         by_number: dict[int, bytes] = {}
         if doubts:
             for text, sequence in witnesses(self._images, self._survey.indexes):
                 if text in ids_wanted:
                     by_id[text] = sequence
-                if sequence in numbers_wanted and not is_kind(text) and len(text) > 8:
+                if sequence in numbers_wanted and _is_id(text):
                     by_number[sequence] = text
         for one in doubts:
             self._settle(one, by_id, by_number)
@@ -238,8 +249,7 @@ class _Salvager:
     def _settle(self, one: _Doubt, by_id: dict[bytes, int], by_number: dict[int, bytes]) -> None:
         shape, number = one.row.shape, one.number
         known = by_id.get(_stored_id(one.row)) if shape.table == "events" else None
-        highest = max(self._survey.stated.get(shape.table, []), default=self._bound)
-        believable = is_row(number.value) and number.value <= min(highest, self._bound)
+        believable = is_row(number.value) and number.value <= self._highest(shape.table)
         for wanted in (
             number.value if known == number.value else None,
             known,
@@ -248,11 +258,24 @@ class _Salvager:
             number.likely,
             number.value if believable else None,
         ):
-            if wanted is not None and is_row(wanted) and not self._new.has(shape, wanted):
+            if wanted is None or not is_row(wanted) or self._new.has(shape, wanted):
+                continue
+            other = by_number.get(wanted) if shape.table == "events" else None
+            if wanted == known or other is None or _is_near(other, _stored_id(one.row)):
                 self._new.insert(_renumbered(one.row, wanted), one.route)
                 return
-        if not self._new.insert(one.row, one.route):
-            return
+        if self._new.has(shape, number.value):
+            self._new.insert(one.row, one.route)  # the same row twice, or one that contradicts it
+        else:
+            self._new.put_aside(one.row, "nothing confirms its sequence")
+
+    def _highest(self, table: str) -> int:
+        """Return the highest number that rows may have, by what is known of the table."""
+        stated = [number for number in self._survey.stated[table] if number <= self._bound]
+        if not stated:
+            return self._bound
+        (saved,) = self._new.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()
+        return max([*stated, saved or 0])
 
     # -- rows among unexplained bytes, and in images that newer ones hide ------------------------
 
@@ -264,9 +287,24 @@ class _Salvager:
                 return True
         return False
 
+    def _learn_missing(self) -> None:
+        """Ask the indexes for the ids of the events that are not there."""
+        known = in_index = 0
+        for text, number in witnesses(self._images, self._survey.indexes):
+            if not _is_id(text):
+                continue
+            in_index += 1
+            if self._new.has(self._new.shapes["events"], number):
+                known += 1
+            else:
+                self._missing_ids[number] = text
+        kept = self._new.routes["events"].total()
+        self._index_is_whole = kept > 0 and known >= _MOST * kept
+
     def _carve(self) -> None:
         usable = self._images.usable
-        shapes = list(self._new.shapes.values())
+        # Producers follow from the events, so those need no guessing.
+        shapes = [one for one in self._new.shapes.values() if one.table != "producers"]
         for number in self._survey.others:
             if number not in self._claims:
                 self._take_carved(self._images.page(number), shapes)
@@ -287,10 +325,37 @@ class _Salvager:
         if not 0 < cell.rowid <= self._bound or self._new.has(shape, cell.rowid):
             return
         record = self._record(page, cell, shape)
-        if record is not None:
-            self._new.insert(
-                row(shape, cell.rowid, cell.types, record), route, only_if_missing=True
-            )
+        if record is None:
+            return
+        one = row(shape, cell.rowid, cell.types, record)
+        if why := self._contradiction(one, cell.rowid):
+            self._new.put_aside(one, why)
+        else:
+            self._new.insert(one, route, only_if_missing=True)
+
+    def _contradiction(self, one: Row, number: int) -> str | None:
+        """Say what speaks against a row of the last resort: a payload may hold what looks like one.
+
+        None if nothing does.
+        """
+        if one.shape.table == "events":
+            known = self._missing_ids.get(number)
+            if known is not None and known != _stored_id(one):
+                return "the index of ids knows another event under its sequence"
+            if known is None and self._index_is_whole:
+                return "the index of ids does not know it"
+            return None
+        event = one.values[1]
+        (below, above) = self._new.driver.execute(
+            f"SELECT (SELECT event_sequence FROM {one.shape.table} WHERE sequence < :number "
+            "ORDER BY sequence DESC LIMIT 1), "
+            f"(SELECT event_sequence FROM {one.shape.table} WHERE sequence > :number "
+            "ORDER BY sequence LIMIT 1)",
+            {"number": number},
+        ).fetchone()
+        if (below is not None and event < below) or (above is not None and event > above):
+            return "its event does not lie between those of its neighbours"
+        return None
 
     def _take_older(self) -> None:
         for number, which, offset in self._older():
@@ -310,7 +375,7 @@ class _Salvager:
                 *self._images.current.get(number, (FILE, (number - 1) * self._images.page_size)),
             )
         if self._images.log:
-            for frame in reversed(self._images.log.stale):
+            for frame in reversed((*self._images.log.stale, *self._images.log.broken)):
                 yield frame.page, LOG, frame.offset
 
     # -- what follows from other rows -----------------------------------------------------------
@@ -320,7 +385,8 @@ class _Salvager:
         shape = self._new.shapes["session_meta"]
         usable = [(one, route) for one, route in self._metas if one.unfit is None]
         ours = [one for one in usable if one[0].values[0] == self._session_id]
-        near = [one for one in usable if _differs_little(one[0].values[0], self._session_id)]
+        own = self._session_id.encode()
+        near = [one for one in usable if _is_near(str(one[0].values[0]).encode(), own)]
         if ours or near:
             found, route = (ours or near)[0]
             if not ours:
@@ -420,6 +486,11 @@ def _stored_id(one: Row) -> bytes:
     return str(one.values[1]).encode() if one.shape.table == "events" else b""
 
 
+def _is_id(text: bytes) -> bool:
+    """Tell whether an index's text is an event's id, not a kind or a category."""
+    return len(text) >= _LEAST_ID_CHARACTERS and not is_kind(text)
+
+
 def _renumbered(one: Row, number: int) -> Row:
     key = one.shape.key
     assert key is not None
@@ -434,10 +505,7 @@ def _confirmed(traces: list[int]) -> list[int]:
     return [number for number, count in Counter(traces).items() if count > 1] or [0]
 
 
-def _differs_little(found: object, session_id: str) -> bool:
-    """Tell whether a text is *session_id* but for a few damaged characters."""
-    return (
-        isinstance(found, str)
-        and len(found) == len(session_id)
-        and sum(a != b for a, b in zip(found, session_id, strict=True)) <= 4
-    )
+def _is_near(one: bytes, other: bytes) -> bool:
+    """Tell whether two ids are the same but for a few damaged characters."""
+    differing = sum(a != b for a, b in zip(one, other, strict=False))
+    return len(one) == len(other) and differing <= _DAMAGED_CHARACTERS
