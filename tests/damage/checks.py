@@ -57,16 +57,24 @@ class Judge:
             return self._meta_explained(values, was)
         told = [] if self._recovery is None else self._recovery.tables
         marks = next((one for one in told if one.table == table), None)
-        derived = marks is not None and marks.routes.get("derived", 0) > 0
-        if was is not None:
-            return self._hit(
-                was, values, marked=derived or (marks is not None and marks.repaired > 0)
-            )
-        if table != "producers":
+        repaired = marks is not None and marks.repaired > 0
+        if table == "producers":
+            derived = marks is not None and marks.routes.get("derived", 0) > 0
+            return self._producer_explained(values, was, derived=derived, repaired=repaired)
+        return was is not None and self._hit(was, values, marked=repaired)
+
+    def _producer_explained(
+        self, values: Values, was: Row | None, *, derived: bool, repaired: bool
+    ) -> bool:
+        """Tell whether a row of producers follows from the events, or from damage to itself."""
+        given, whole = self.base.rows["producers"], self.untouched["producers"]
+        if was is not None and was.key in whole:
             return False
         users = {event[4:7] for event in self._found["events"].values()}
         return (derived and values[:3] in users) or any(
-            self._hit(row, values, marked=False) for row in self.base.rows[table].values()
+            self._hit(row, values, marked=repaired)
+            for row in given.values()
+            if row.key not in whole
         )
 
     def _hit(self, was: Row, values: Values, *, marked: bool) -> bool:
@@ -87,9 +95,20 @@ class Judge:
             shown = layout.decoded(column.serial, after)
             if shown == value:
                 return True
-            if isinstance(shown, bytes) and isinstance(value, str) and marked:
-                return shown.decode(errors="replace") == value
+        if isinstance(value, str | bytes) and self._is_a_hit_copy(value, column):
+            return True
         return marked
+
+    def _is_a_hit_copy(self, value: str | bytes, column: layout.Column) -> bool:
+        """Tell whether a value stands somewhere, and differs little from what was stored."""
+        content = value.encode() if isinstance(value, str) else value
+        was = layout.taken(self.base.files, column.pieces)
+        changed = sum(one != other for one, other in zip(content, was, strict=False))
+        return (
+            len(content) == len(was)
+            and changed <= 1 + len(was) // 4
+            and any(content in damaged for damaged in self.damaged.values())
+        )
 
     def _meta_explained(self, values: Values, was: Row | None) -> bool:
         if was is None or was.key in self.untouched["session_meta"]:
@@ -97,17 +116,23 @@ class Judge:
         if values in self.base.metas:
             return True
         derived = {name.rpartition(".")[2] for name in getattr(self._recovery, "derived", ())}
-        names = _META_COLUMNS
+        noted = bool(getattr(self._recovery, "notes", ()))
         left = [
             n
             for n, value in enumerate(values)
-            if value != was.values[n] and names[n] not in derived
+            if value != was.values[n] and _META_COLUMNS[n] not in derived
         ]
-        return all(self._column_hit(was.columns[n], values[n], marked=False) for n in left)
+        return all(self._column_hit(was.columns[n], values[n], marked=noted) for n in left)
 
     def _wrong(self, table: str, values: Values, was: Row | None) -> str:
         if values in self._foreign(table):
             return f"{table}: a row of another session: {_short(values)}"
+        for row in self.base.rows[table].values():
+            if table in COUNTED and values[1:] == row.values[1:]:
+                number = layout.taken(self.damaged, row.columns[0].pieces)
+                hit = number != layout.taken(self.base.files, row.columns[0].pieces)
+                told = "its number was hit" if hit else "its number was not hit"
+                return f"{table}: row {row.values[0]} under the number {values[0]} ({told})"
         if was is None:
             return f"{table}: a row that never was: {_short(values)}"
         hit = "its bytes were hit" if was.key not in self.untouched[table] else "bytes not hit"

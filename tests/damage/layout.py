@@ -116,6 +116,12 @@ def _read_log(found: Layout) -> None:
             found.pages = {n: place for n, place in found.pages.items() if n <= pages_after}
             found.commits.append((started, position))
             waiting, headers, started = {}, [], position
+    if found.commits:
+        # A last transaction with any gap is what a power cut leaves: nobody was promised it.
+        start, end = found.commits[-1]
+        for place in found._vouchers:
+            if start <= place < end:
+                found._vouchers[place] = (("-wal", start, end),)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -160,7 +160,7 @@ def _judge_refusal(
     left = sum(map(len, judge.untouched.values())) + sum(map(len, readable.values()))
     if isinstance(error, SchemaTooNew):
         at = int.from_bytes(judge.damaged[""][60:64], "big", signed=True)
-        if at <= 1 and judge.damaged.get("-wal") == judge.base.files.get("-wal"):
+        if at <= 1 or not judge.damaged[""].startswith(b"SQLite format 3\0"):
             case.findings.append(f"nothing says that it is newer: {error}")
     elif isinstance(error, SessionUnreadable):
         case.ending = "unreadable"
