@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from statebackend import engine, migrate, opening
+from statebackend import engine, migrate
 from statebackend.migrate import Chain
 
 ROOT = Path(__file__).resolve().parent.parent

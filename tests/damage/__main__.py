@@ -19,6 +19,8 @@ from tests.damage.soak import Case, Soak
 LEAST_SHARE = 0.95
 """Of the cases that were recovered, so many keep every row whose bytes the damage left alone."""
 
+_TOLD = 8
+
 
 def table(cases: Iterable[Case]) -> list[str]:
     """Return the tally by kind, in lines."""
@@ -65,8 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
         running = soak.cases(given.cases) if given.case is None else [soak.case(given.case)]
         for case in running:
             done.append(case)
-            for finding in case.findings:
+            for finding in case.findings[:_TOLD]:
                 _say(f"seed {given.seed} case {case.number} ({case.kind}): {finding}")
+            if (more := len(case.findings) - _TOLD) > 0:
+                _say(f"seed {given.seed} case {case.number} ({case.kind}): and {more} more")
     _say("\n".join(["", *table(done)]))
     return _verdict(done, keep)
 

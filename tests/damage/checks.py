@@ -130,8 +130,8 @@ class Judge:
         for row in self.base.rows[table].values():
             if table in COUNTED and values[1:] == row.values[1:]:
                 number = layout.taken(self.damaged, row.columns[0].pieces)
-                hit = number != layout.taken(self.base.files, row.columns[0].pieces)
-                told = "its number was hit" if hit else "its number was not hit"
+                same = number == layout.taken(self.base.files, row.columns[0].pieces)
+                told = "its number was not hit" if same else "its number was hit"
                 return f"{table}: row {row.values[0]} under the number {values[0]} ({told})"
         if was is None:
             return f"{table}: a row that never was: {_short(values)}"

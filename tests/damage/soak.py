@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from statebackend import (
     BadSession,
     SchemaTooNew,
     Session,
-    SessionDamaged,
     SessionExists,
     SessionStatus,
     SessionUnreadable,
@@ -34,7 +32,6 @@ from tests.damage.plain import Rows
 from tests.session_files import call
 
 _ODD = "sound: "
-_SALVAGES = find_spec("statebackend.recovery") is not None
 
 
 @dataclass(slots=True)
@@ -139,7 +136,7 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
             case.seconds = time.perf_counter() - started
             return _judge_refusal(case, path, judge, error, readable)
         case.seconds = time.perf_counter() - started
-    recovery = getattr(session, "recovery", None)
+    recovery = session.recovery
     case.ending = "sound" if recovery is None else "recovered"
     try:
         _judge_opened(case, session, judge, readable)
@@ -164,11 +161,10 @@ def _judge_refusal(
             case.findings.append(f"nothing says that it is newer: {error}")
     elif isinstance(error, SessionUnreadable):
         case.ending = "unreadable"
-        if left and _SALVAGES:
+        if left:
             case.findings.append(f"{left} rows could be saved: {error}")
-        if _SALVAGES:
-            case.findings += _flagged(path)
-    elif not isinstance(error, SessionDamaged) or _SALVAGES:
+        case.findings += _flagged(path)
+    else:
         shown = "".join(traceback.format_exception(error)[-3:])
         case.findings.append(f"open raised {error!r}\n{shown}")
 
@@ -194,7 +190,7 @@ def _raises(error: type[StateBackendError], action: Callable[[], Session]) -> bo
 
 
 def _judge_opened(case: Case, session: Session, judge: Judge, readable: dict[str, Any]) -> None:
-    path, recovery = session.path, getattr(session, "recovery", None)
+    path, recovery = session.path, session.recovery
     found, counters = plain.stored(path), plain.counters(path)
     case.findings += judge.rows(found, recovery)
     case.saved, case.altered = judge.saved, judge.altered
@@ -229,7 +225,7 @@ def _go_on(
     session.close()
     again = StateBackend(session.path.parent).open(session.session_id)
     with again:
-        if (second := getattr(again, "recovery", None)) is not None:
+        if (second := again.recovery) is not None:
             case.findings.append(f"the second open recovers as well: {second}")
         now = plain.stored(session.path)
         for table in TABLES:
@@ -270,7 +266,7 @@ def _run_odd(case: Case, path: Path, expected: Rows, files: Files) -> None:
     else:
         with session:
             case.ending = "sound"
-            if getattr(session, "recovery", None) is not None:
+            if session.recovery is not None:
                 case.findings.append("a sound file was recovered")
             found = plain.stored(path)
             case.saved = sum(map(len, found.values()))
