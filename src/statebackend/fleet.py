@@ -1,15 +1,16 @@
-"""Bringing many session files to the current version, whatever state each is in."""
+"""Work on many session files, whatever state each is in: migrating them, and checking them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
-from statebackend import claim, header, scan
+from statebackend import claim, header, integrity, scan
 from statebackend.errors import (
     SchemaTooNew,
     SessionLocked,
@@ -21,9 +22,10 @@ from statebackend.errors import (
 from statebackend.faults import os_error
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX
-from statebackend.values import SCHEMA_VERSION
+from statebackend.values import SCHEMA_VERSION, Finding
 
 _WINDOW = 64
+_T = TypeVar("_T")
 
 
 class Outcome(StrEnum):
@@ -72,15 +74,68 @@ def migrate_each(
     def migrate(stem: str) -> MigrationResult:
         return _migrate(directory / (stem + SUFFIX), stem, dry_run=dry_run)
 
+    return _each(migrate, stems, threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationResult:
+    """What the check of one file found.
+
+    ``error`` says why the file could not be checked, or not to its end; then ``findings`` has one
+    of ``unchecked`` that says so too.
+    """
+
+    session_id: str
+    findings: tuple[Finding, ...]
+    error: StateBackendError | None
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether nothing needs a person: no damage and no problem, notes at most."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def verify_each(
+    directory: Path, session_ids: Iterable[str] | None = None, *, threads: int = 1
+) -> Iterator[VerificationResult]:
+    """Check these sessions of *directory*, or all, newest first, lazily; one result for each.
+
+    Nothing is changed, and no file ends the run. SQLite works outside Python's lock, so more
+    *threads* use more processors.
+    """
+    stems = iter(scan.stems(directory) if session_ids is None else session_ids)
+
+    def verify(stem: str) -> VerificationResult:
+        return _verify(directory / (stem + SUFFIX), stem)
+
+    return _each(verify, stems, threads)
+
+
+def _each(work: Callable[[str], _T], stems: Iterator[str], threads: int) -> Iterator[_T]:
     if threads == 1:
-        yield from map(migrate, stems)
+        yield from map(work, stems)
         return
     pool = ThreadPoolExecutor(threads)
     try:
         while some := list(islice(stems, _WINDOW)):
-            yield from pool.map(migrate, some)
+            yield from pool.map(work, some)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _verify(path: Path, stem: str) -> VerificationResult:
+    findings: tuple[Finding, ...] = ()
+    error: StateBackendError | None = None
+    try:
+        findings = integrity.report(path)
+    except StateBackendError as failed:
+        error = failed
+    except Exception as fault:  # noqa: BLE001 - a fault met at one file is no reason to leave the others
+        error = StorageError(path, f"{type(fault).__name__}: {fault}")
+    if error is not None:
+        text = str(error)
+        findings = (Finding(severity="problem", what="unchecked", text=text),)
+    return VerificationResult(session_id=stem, findings=findings, error=error)
 
 
 def _migrate(path: Path, stem: str, *, dry_run: bool) -> MigrationResult:

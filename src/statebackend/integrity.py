@@ -10,9 +10,10 @@ from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
 from statebackend.header import check_not_newer, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
+from statebackend.values import Finding
 
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
-_MAX_FINDINGS = 100
+MAX_FINDINGS = 100
 _ABSURD_SEQUENCE = 1 << 62
 
 
@@ -40,6 +41,17 @@ def check_copy(path: Path, session_id: str) -> None:
         _checked(driver, path, session_id, full=True)
     finally:
         driver.close()
+
+
+def report(path: Path) -> tuple[Finding, ...]:
+    """Return all that is wrong with the session file *path* or good to know of it.
+
+    Changes nothing, and may be called while a writer has the file. At most 100 findings of a kind.
+    Raises :class:`SessionNotFound`, and the storage errors, which are never damage.
+    """
+    from statebackend import inspection
+
+    return inspection.report(path)
 
 
 def check_connection(driver: sqlite3.Connection, path: Path, *, full: bool) -> None:
@@ -109,7 +121,7 @@ def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:
 
 
 def _findings(driver: sqlite3.Connection) -> list[str]:
-    rows = driver.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})")
+    rows = driver.execute(f"PRAGMA integrity_check({MAX_FINDINGS})")
     lines = [one for (text,) in rows for one in text.decode(errors="replace").splitlines()]
     told = [line for line in lines if not line.startswith("*** in database")]
     return [] if lines == ["ok"] else told or lines

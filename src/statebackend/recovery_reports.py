@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from statebackend import timestamps
-from statebackend.paths import SUFFIX
+from statebackend.paths import SUFFIX, corrupt_paths
 from statebackend.values import Recovery, TableRecovery
 
 _REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
@@ -71,8 +73,17 @@ def read_all(directory: Path) -> list[Recovery]:
 
     One that cannot be read is left out, with a warning in the log.
     """
+    return _read(_reports(directory))
+
+
+def read_of(path: Path) -> list[Recovery]:
+    """Return the reports of the session file *path*, newest first, without listing its folder."""
+    return _read(_reports_of(path))
+
+
+def _read(paths: Iterable[Path]) -> list[Recovery]:
     found = []
-    for path in _reports(directory):
+    for path in paths:
         try:
             found.append(from_text(path.read_text(encoding="utf-8"), path))
         except (OSError, *NO_REPORT) as error:
@@ -85,6 +96,15 @@ def _reports(directory: Path) -> list[Path]:
         return sorted(path for path in directory.iterdir() if _REPORT.search(path.name))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _reports_of(path: Path) -> Iterator[Path]:
+    for original in corrupt_paths(path):
+        report = Path(f"{original}.json")
+        if report.exists():
+            yield report
+        elif not os.path.lexists(original):
+            return
 
 
 def _beside(path: Path, name: str) -> Path:

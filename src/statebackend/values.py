@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from statebackend.errors import StateBackendError
 
@@ -391,3 +392,22 @@ class Recovery:
             table.missing or table.repaired or table.orphaned or table.set_aside
             for table in self.tables
         )
+
+
+Severity = Literal["damage", "problem", "note"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that the check of a session file found.
+
+    ``damage``: the bytes cannot be trusted, and opening the session for writing salvages it.
+    ``problem``: it can be opened, but something needs a person. ``note``: good to know.
+    ``what`` is a short word that stays the same, ``text`` one line, ``count`` the number of rows,
+    references or places that it is about.
+    """
+
+    severity: Severity
+    what: str
+    text: str
+    count: int = 1

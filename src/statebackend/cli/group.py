@@ -24,6 +24,7 @@ COMMANDS = (
     "producers",
     "replay",
     "migrate",
+    "verify",
     "import",
     "doctor",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from statebackend.errors import InvalidValue, SessionNotFound
@@ -34,6 +35,11 @@ def session_id(backend: StateBackend, text: str) -> str:
     if len(matches) > 1:
         raise InvalidValue("ID", _ambiguous(text, matches))
     return matches[0]
+
+
+def session_ids(backend: StateBackend, texts: Iterable[str]) -> list[str]:
+    """Return the ids that *texts* are, as :func:`session_id` does, each once."""
+    return list(dict.fromkeys(session_id(backend, each) for each in texts))
 
 
 def _matches(ids: list[str], text: str) -> list[str]:

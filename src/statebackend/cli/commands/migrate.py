@@ -51,17 +51,13 @@ def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) 
     if bool(ids) == every:
         raise click.UsageError("Name sessions, or give --all.")
     backend = StateBackend()
-    chosen = list(backend.ids()) if every else _chosen(backend, ids)
+    chosen = list(backend.ids()) if every else identify.session_ids(backend, ids)
     results = _migrated(backend, chosen, dry_run=dry_run)
     if as_json:
         output.write_json_array([_form(result) for result in results])
     else:
         _write(results)
     _end(results, alone=len(ids) == 1)
-
-
-def _chosen(backend: StateBackend, ids: tuple[str, ...]) -> list[str]:
-    return list(dict.fromkeys(identify.session_id(backend, each) for each in ids))
 
 
 def _migrated(
