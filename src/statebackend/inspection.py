@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from statebackend import (
@@ -189,6 +189,7 @@ def _of_connection(driver: sqlite3.Connection, path: Path) -> Iterator[Finding]:
     except SessionUnreadable as error:
         yield Finding(severity="problem", what="session", text=error.problem)
     version = migrate.user_version(driver)
+    driver.text_factory = partial(str, encoding="utf-8", errors="replace")  # comments may be broken
     if 0 < version < SCHEMA_VERSION:
         text = f"schema version {version}; opening it brings it to {SCHEMA_VERSION}"
         yield Finding(severity="note", what="version", text=text)
