@@ -10,7 +10,6 @@ open here, and everything that opens or closes one of those files by itself hold
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import struct
@@ -251,6 +250,8 @@ def _has_name(descriptor: int, path: Path) -> bool:
 
 
 def _write(descriptor: int, holder: Holder) -> None:
+    import json  # late: most processes only read, and meet no lock
+
     assert holder.since is not None
     text = json.dumps(
         {"pid": holder.pid, "host": holder.host, "since": timestamps.to_text(holder.since)}
@@ -280,6 +281,8 @@ def _holder(descriptor: int) -> Holder | None:
 
 
 def _read(descriptor: int) -> Holder | None:
+    import json
+
     try:
         text = json.loads(os.pread(descriptor, 4096, 0))
         since = timestamps.from_text(text["since"])
