@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
@@ -21,7 +22,8 @@ from statebackend import (
     StorageError,
     scan,
 )
-from tests.session_files import UNKNOWN_ID, call, full, listing, new, path_of, sql
+from statebackend.paths import sqlite_uri
+from tests.session_files import START, UNKNOWN_ID, call, full, listing, new, path_of, sql
 
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
 
@@ -96,7 +98,7 @@ def in_utf_16(path: Path) -> None:
 def test_quiet_files_share_one_connection(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Making one takes longer than attaching a file to it."""
+    """All but the first: making one takes longer than attaching a file to it."""
     made: list[str] = []
     connect = sqlite3.connect
 
@@ -106,22 +108,25 @@ def test_quiet_files_share_one_connection(
 
     monkeypatch.setattr(sqlite3, "connect", noting)
     assert [one.session_id for one in backend.scan()] == several
-    assert made == [":memory:"]
+    assert made == [sqlite_uri(path_of(backend, several[0]), "mode=ro&immutable=1"), ":memory:"]
 
 
 def test_a_bad_file_spoils_none_behind_it(backend: StateBackend, several: list[str]) -> None:
     """Neither damage, a refused row nor a connection that was given up for it."""
-    path_of(backend, several[0]).write_bytes(b"no database at all " * 100)
-    sql(path_of(backend, several[1]), "DELETE FROM session_meta")
+    path_of(backend, several[1]).write_bytes(b"no database at all " * 100)
+    sql(path_of(backend, several[2]), "DELETE FROM session_meta")
+    oldest = new(backend, started_at=START - timedelta(days=3650))
     time.sleep(0.06)
-    first, second, third = backend.scan()
-    assert isinstance(first, BadSession)
+    first, second, third, last = backend.scan()
+    assert isinstance(first, SessionInfo)
     assert isinstance(second, BadSession)
-    assert (first.problem, second.problem) == (
+    assert isinstance(third, BadSession)
+    assert (second.problem, third.problem) == (
         "is damaged: file is not a database",
         "is damaged: session_meta holds no row",
     )
-    assert isinstance(third, SessionInfo)
+    assert isinstance(last, SessionInfo)
+    assert last.session_id == oldest
 
 
 def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: list[str]) -> None:

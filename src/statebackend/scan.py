@@ -98,6 +98,7 @@ def read_each(directory: Path, read: Reader[_T], stems: Iterable[str]) -> Iterat
                 problem = getattr(error, "problem", None) or str(error)
                 one = BadSession(session_id=stem, path=path, problem=problem, error=error)
             yield one
+            scan.several = True
 
 
 def read_summary(_driver: sqlite3.Connection, info: SessionInfo) -> SessionInfo:
@@ -193,6 +194,7 @@ class _Scan(Generic[_T]):
 
     def __init__(self, read: Reader[_T]) -> None:
         self.read = read
+        self.several = False  # one file alone is read faster by a connection of its own
         self._driver: sqlite3.Connection | None = None
 
     def attached(self, name: str, stem: str, live: bool) -> _T:
@@ -235,7 +237,7 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], live: bool) -> _T:
 
 
 def _query(name: str, mode: str, stem: str, scan: _Scan[_T], live: bool) -> _T:
-    if mode == _QUIET:
+    if mode == _QUIET and scan.several:
         # Whatever is odd about the file is told by a connection of its own, below.
         with suppress(sqlite3.Error, UnicodeDecodeError):
             return scan.attached(name, stem, live)
