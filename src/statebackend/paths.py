@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def sqlite_uri(path: str | Path, parameters: str) -> str:
 
 
 def private_directory(path: Path) -> None:
-    """Make *path* and its missing parents; what is made is for the owner only."""
+    """Make *path* and its missing parents, durably; what is made is for the owner only."""
     if path.is_dir():
         return
     private_directory(path.parent)
@@ -72,6 +73,8 @@ def private_directory(path: Path) -> None:
     except FileExistsError:
         return
     path.chmod(0o700)  # whatever the umask took away
+    with suppress(PermissionError):  # a parent that may be written but not read
+        fsync_directory(path.parent)
 
 
 def fsync_directory(path: Path) -> None:
