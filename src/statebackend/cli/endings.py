@@ -11,6 +11,7 @@ from click.exceptions import Exit
 
 from statebackend import errors
 from statebackend.cli import escape, output
+from statebackend.paths import SUFFIX
 
 DEBUG = "statebackend.debug"
 """The key in the Click context's ``meta`` that asks for tracebacks."""
@@ -93,6 +94,9 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _line(error: Exception) -> str:
+    if isinstance(error, errors.SessionDamaged):
+        name = error.path.name.removesuffix(SUFFIX)
+        return f"{error}; try 'show {name} --partial' and 'recover {name}'"
     if exit_code(error) != FAULT:
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (--debug adds the traceback; please report)"

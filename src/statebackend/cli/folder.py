@@ -16,7 +16,7 @@ from pathlib import Path
 _MOUNTS = Path("/proc/self/mountinfo")
 _REMOTE = re.compile(r"nfs|cifs|smb|9p$|afs$|ceph|lustre|gluster|gpfs|beegfs|sshfs|davfs|ncp")
 _ORIGINAL = re.compile(r"\.sqlite\.corrupt(\.\d+)?$")
-_UNFINISHED = re.compile(r"\.sqlite\.(creating|recovering)(-wal|-shm|-journal)?$")
+_UNFINISHED = re.compile(r"\.sqlite\.(creating|recovering)(\.aside|\.json|-wal|-shm|-journal)?$")
 _SIDECAR = re.compile(r"(?P<main>.+\.sqlite)-(wal|journal)$")
 
 

@@ -14,6 +14,7 @@ from statebackend.values import (
     EventHeader,
     Producer,
     ProducerEntry,
+    Recovery,
     SessionCounts,
     SessionInfo,
     SessionStatus,
@@ -54,6 +55,16 @@ def problem(entry: SessionInfo | BadSession) -> str | None:
     times = {"started_at": entry.started_at, "ended_at": entry.ended_at}
     found += [f"{name} is no time" for name, value in times.items() if isinstance(value, str)]
     return "; ".join(found) or None
+
+
+def recovery(value: Recovery) -> Form:
+    """Return the report of a recovery as its file has it, with whole paths."""
+    from statebackend import recovery_reports
+
+    names = ("path", "original", "report", "aside")
+    paths = {name: getattr(value, name) for name in names}
+    whole = {name: None if path is None else str(path) for name, path in paths.items()}
+    return {**recovery_reports.to_json(value), **whole}
 
 
 def moment(value: datetime | str | None) -> str | None:

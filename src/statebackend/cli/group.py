@@ -13,6 +13,7 @@ from typing import Any, cast
 import click
 
 from statebackend.cli.endings import guarded
+from statebackend.cli.notices import warnings_shown
 from statebackend.cli.options import debug_option
 
 COMMANDS = (
@@ -25,6 +26,7 @@ COMMANDS = (
     "replay",
     "migrate",
     "verify",
+    "recover",
     "import",
     "doctor",
 )
@@ -59,7 +61,7 @@ class SessionsGroup(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         """Parse and run the command; every error becomes one line and an exit code."""
         meta: MutableMapping[str, Any] = ctx.meta
-        with guarded(meta):
+        with guarded(meta), warnings_shown():
             super().invoke(ctx)
 
 

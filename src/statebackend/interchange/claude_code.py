@@ -167,6 +167,7 @@ class _Import:
             unpriced_turns=writer.unpriced_turns,
             odd_counters=writer.odd_counters,
             notes=notes,
+            recovery=session.recovery,
         )
 
     def _session(

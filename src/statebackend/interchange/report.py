@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from statebackend.values import SessionStatus
+from statebackend.values import Recovery, SessionStatus
 
 
 class FileOutcome(StrEnum):
@@ -43,6 +43,7 @@ class FileReport:
     ``unpriced_turns`` counts the new messages with tokens that no price was given for;
     ``odd_counters`` the token counters that were no number, or lower than an earlier import had
     stored, and went in as 0. ``notes`` are further remarks, one line each.
+    ``recovery`` is the report if the session was found damaged.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class FileReport:
     odd_counters: int = 0
     problem: str | None = None
     notes: tuple[str, ...] = ()
+    recovery: Recovery | None = None
 
     @property
     def unreadable(self) -> int:

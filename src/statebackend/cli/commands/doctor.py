@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.cli import endings, escape, folder, forms, output, texts
+from statebackend.cli import endings, escape, folder, forms, moments, notices, output, texts
 from statebackend.cli.options import SessionsCommand, json_option
-from statebackend.values import BadSession, SessionInfo, SessionStatus
+from statebackend.values import BadSession, Recovery, SessionInfo, SessionStatus
 
 _PACKAGES = ("statebackend", "sqlalchemy", "alembic")
 _SAFE_SQLITE = (3, 51, 3)
@@ -24,12 +24,13 @@ Severity = Literal["problem", "warning"]
 class Finding:
     """Something found. A ``problem`` needs a person, a ``warning`` is good to know.
 
-    ``names`` are the sessions or files it is about.
+    ``names`` are the sessions or files it is about, ``remarks`` what is known of each, or none.
     """
 
     severity: Severity
     text: str
     names: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -56,9 +57,17 @@ def command(*, as_json: bool) -> None:
     versions, place = _versions(), _place(backend.directory)
     sessions = _counted(backend.scan())
     names = folder.look(backend.directory)
-    findings = [*_of_versions(), *_of_place(place), *_of_sessions(sessions), *_of_names(names)]
+    recoveries = backend.recoveries()
+    findings = [
+        *_of_versions(),
+        *_of_place(place),
+        *_of_sessions(sessions),
+        *_of_originals(names, recoveries),
+        *_of_names(names),
+    ]
     if as_json:
-        output.write_json(_form(versions, place, sessions, names, findings))
+        form = _form(versions, place, sessions, names, findings)
+        output.write_json({**form, "recoveries": [forms.recovery(one) for one in recoveries]})
     else:
         _write(versions, place, sessions, findings)
     endings.end(found=any(finding.severity == "problem" for finding in findings))
@@ -146,9 +155,29 @@ def _of_sessions(sessions: Sessions) -> Iterator[Finding]:
         )
 
 
+def _of_originals(names: folder.Names, recoveries: Iterable[Recovery]) -> Iterator[Finding]:
+    reports = {one.original.name: one for one in recoveries if one.original}
+    if names.originals:
+        yield Finding(
+            "problem",
+            "damaged originals kept; look at them, then keep or delete",
+            names.originals,
+            tuple(_remark(reports.get(name)) for name in names.originals),
+        )
+
+
+def _remark(recovery: Recovery | None) -> str:
+    if recovery is None:
+        return "no report of a recovery"
+    if not recovery.tables:
+        said = "nothing could be saved"
+    else:
+        said = notices.incomplete(recovery) or "everything was saved"
+    return f"{moments.local(recovery.recovered_at)}: {said}"
+
+
 def _of_names(names: folder.Names) -> Iterator[Finding]:
     kinds: tuple[tuple[Severity, tuple[str, ...], str], ...] = (
-        ("problem", names.originals, "damaged originals kept; look at them, then keep or delete"),
         ("problem", names.unfinished, "left by an interrupted create or recovery"),
         ("problem", names.orphans, "logs without their session file; it was moved or deleted"),
         ("problem", names.open_to_others, "files that others may open; chmod 600 them"),
@@ -207,7 +236,9 @@ def _write(
 
 
 def _paragraph(finding: Finding) -> str:
-    shown = [f"    {escape.line(name)}\n" for name in finding.names[:_NAMED]]
+    remarks = [f" ({remark})" for remark in finding.remarks] or [""] * len(finding.names)
+    lines = [name + remark for name, remark in zip(finding.names, remarks, strict=True)]
+    shown = [f"    {escape.line(line)}\n" for line in lines[:_NAMED]]
     if len(finding.names) > _NAMED:
         shown.append(f"    and {len(finding.names) - _NAMED:,} more: see --json\n")
     count = f"{texts.plural(len(finding.names), 'name')}: " if len(finding.names) > 1 else ""

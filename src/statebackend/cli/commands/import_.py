@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statebackend.cli import endings, escape, output, texts
+from statebackend.cli import endings, escape, forms, output, texts
 from statebackend.cli.options import SessionsCommand, json_option
 from statebackend.cli.table import Cell, Column, write_table
 
@@ -60,7 +60,8 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
 
     PATH is a file, or a folder with such files at any depth. To import a file again adds nothing;
     to import it after it has grown adds what is new. What was not taken is told, with the reason.
-    The exit code is 1 if a file was refused, or a part of one could not be understood.
+    The exit code is 1 if a file was refused, a part of one could not be understood, or a damaged
+    session could not be recovered whole.
     """
     from statebackend import StateBackend
     from statebackend.interchange.claude_code import import_claude_code, load_prices
@@ -71,7 +72,12 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
         output.write_json_array([_form(file) for file in report.files])
     else:
         _write(report)
-    endings.end(found=any(file.problem or file.unreadable for file in report.files))
+    endings.end(found=any(map(_needs_a_person, report.files)))
+
+
+def _needs_a_person(file: FileReport) -> bool:
+    incomplete = file.recovery is not None and not file.recovery.complete
+    return bool(file.problem or file.unreadable or incomplete)
 
 
 def _form(file: FileReport) -> dict[str, Any]:
@@ -91,6 +97,7 @@ def _form(file: FileReport) -> dict[str, Any]:
         "odd_counters": file.odd_counters,
         "problem": file.problem,
         "notes": list(file.notes),
+        "recovery": file.recovery and forms.recovery(file.recovery),
     }
 
 

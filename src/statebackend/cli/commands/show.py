@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statebackend.cli import endings, escape, forms, identify, moments, output, texts, transcript
+from statebackend.cli import (
+    endings,
+    escape,
+    forms,
+    identify,
+    moments,
+    notices,
+    output,
+    texts,
+    transcript,
+)
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.paths import session_path
 from statebackend.values import (
     CostTotals,
     EventKind,
     ProducerEntry,
+    Recovery,
     SessionCounts,
     SessionInfo,
 )
@@ -41,6 +52,7 @@ if TYPE_CHECKING:
 @click.option(
     "--follow", is_flag=True, help="Go on with new events until the session's writer is gone."
 )
+@click.option("--partial", is_flag=True, help="Of a damaged session, show what can be saved of it.")
 @json_option
 def command(
     *,
@@ -50,21 +62,29 @@ def command(
     after: int | None,
     limit: int | None,
     follow: bool,
+    partial: bool,
     as_json: bool,
 ) -> None:
     """Show the summary of a session, or its events.
 
     ID may be shortened to any unique beginning or end. On a terminal the text of a long event is
-    cut, which is said; through a pipe, with --json and in replay it is whole.
+    cut, which is said; through a pipe, with --json and in replay it is whole. With --partial
+    nothing is changed, what is missing is said, and the exit code of a damaged session is 1.
     """
     from statebackend import StateBackend
 
+    if follow and partial:
+        raise click.UsageError("--partial shows what is left, so there is nothing to --follow.")
     backend = StateBackend()
     found = identify.session_id(backend, session)
-    with backend.read(found) as view:
+    with backend.read_partial(found) if partial else backend.read(found) as view:
+        recovery = view.recovery
+        if recovery is not None:
+            _warn(found, recovery)
         if not (events or kinds or after is not None or limit or follow):
             path = str(session_path(backend.directory, found))
-            endings.end(found=_write_summary(view, path, as_json=as_json))
+            flagged = _write_summary(view, path, as_json=as_json)
+            endings.end(found=flagged or recovery is not None)
             return
         only = [EventKind(kind) for kind in kinds] or None
         if follow:
@@ -73,13 +93,19 @@ def command(
             stored = view.events(after_sequence=after or 0, kinds=only, limit=limit)
         write = transcript.write_json_lines if as_json else transcript.write
         write(islice(stored, limit), at_once=follow)
+        endings.end(found=recovery is not None)
+
+
+def _warn(session_id: str, recovery: Recovery) -> None:
+    missing = notices.incomplete(recovery) or "everything could be read"
+    output.notice(f"session {session_id} is damaged, this is what can be saved of it: {missing}")
 
 
 def _write_summary(view: SessionView, path: str, *, as_json: bool) -> bool:
     """Write the summary, and tell whether something in it needs a person."""
     facts = (view.info, view.counts(), view.cost_totals(), view.producers())
     if as_json:
-        _write_form(path, *facts)
+        _write_form(path, *facts, recovery=view.recovery)
     else:
         output.write("".join(f"{name:<11} {value}\n" for name, value in _lines(path, *facts)))
     return forms.problem(facts[0]) is not None
@@ -91,6 +117,8 @@ def _write_form(
     counts: SessionCounts,
     cost: CostTotals,
     producers: list[ProducerEntry],
+    *,
+    recovery: Recovery | None,
 ) -> None:
     output.write_json(
         {
@@ -98,6 +126,7 @@ def _write_form(
             "path": path,
             "counts": forms.counts(counts),
             "cost": forms.totals(cost),
+            "recovery": recovery and forms.recovery(recovery),
             "producers": [forms.producer_entry(entry) for entry in producers],
         }
     )

@@ -1,0 +1,191 @@
+"""``recover``, ``show --partial``, and what other commands say when they meet damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from statebackend import StateBackend
+from statebackend.testing import damage_page, samples
+from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
+from tests.session_files import UNKNOWN_ID, damage_index, new, overwrite
+
+CLAUDE = Path(__file__).parents[1] / "data" / "claude_code"
+
+
+def lossy(backend: StateBackend) -> str:
+    """Make a session of many pages, overwrite one in the middle, and return its id."""
+    session_id = new(backend, events=400, size=300)
+    path = path_of(backend, session_id)
+    overwrite(path, path.stat().st_size // 4096 // 2, bytes(4096))
+    return session_id
+
+
+def test_a_sound_session_is_left_alone(backend: StateBackend, cli: Cli) -> None:
+    """Exit code 0, and no byte or name changed."""
+    session_id = full(backend)
+    before = samples.contents(backend.directory)
+    result = cli("recover", session_id)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"session {session_id} is not damaged" in result.stderr
+    as_json = cli("recover", session_id, "--json")
+    assert parsed(as_json) == {"session_id": session_id, "recovered": False}
+    assert samples.contents(backend.directory) == before
+
+
+def test_a_recovery_without_loss_ends_with_0(backend: StateBackend, cli: Cli) -> None:
+    """Only an index was damaged: the report says so, the original is kept, the session opens."""
+    session_id = full(backend)
+    path = path_of(backend, session_id)
+    damage_index(path)
+    damaged = path.read_bytes()
+    result = cli("recover", session_id)
+    assert result.exit_code == 0, result.output
+    assert "complete" in result.stdout
+    assert f"{path}.corrupt\n" in result.stdout
+    assert Path(f"{path}.corrupt").read_bytes() == damaged
+    assert "was damaged and recovered" in result.stderr
+    assert cli("verify", session_id).exit_code == 0
+
+
+def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> None:
+    """What is missing is told by table and range, and the events that are left are the others."""
+    session_id = lossy(backend)
+    result = cli("recover", session_id, "--json")
+    assert result.exit_code == 1, result.output
+    form = parsed(result)
+    assert form["recovered"] is True
+    assert form["complete"] is False
+    assert form["original"] == f"{path_of(backend, session_id)}.corrupt"
+    (events,) = [table for table in form["tables"] if table["table"] == "events"]
+    assert events["kept"] + events["lost"] == 400
+    assert 0 < events["lost"] < 100
+    shown = parsed_lines(cli("show", session_id, "--events", "--json"))
+    missing = {sequence for first, last in events["missing"] for sequence in range(first, last + 1)}
+    assert {event["sequence"] for event in shown} == set(range(1, 401)) - missing
+    again = cli("recover", session_id)
+    assert (again.exit_code, again.stdout) == (0, "")
+    verified = cli("verify", session_id, "--json")
+    assert verified.exit_code == 0, verified.stdout
+    assert [one["what"] for one in parsed(verified)] == ["gap"]
+
+
+def test_the_table_names_the_missing_sequences(backend: StateBackend, cli: Cli) -> None:
+    """For a person: a row for each table, and below where the original and the report are."""
+    session_id = lossy(backend)
+    result = cli("recover", session_id)
+    assert result.exit_code == 1
+    assert "MISSING SEQUENCES" in result.stdout
+    assert f"{session_id}.sqlite.corrupt.json\n" in result.stdout
+    assert "rows lost" in result.stdout
+
+
+def test_refusals(backend: StateBackend, cli: Cli) -> None:
+    """4 live, 3 missing, 5 nothing left or nothing to save."""
+    with backend.create("default") as session:
+        assert cli("recover", session.session_id).exit_code == 4
+    assert cli("recover", UNKNOWN_ID).exit_code == 3
+    session_id = full(backend)
+    path_of(backend, session_id).write_bytes(b"")
+    first = cli("recover", session_id)
+    assert first.exit_code == 5
+    assert "nothing could be saved" in first.stderr
+    assert cli("recover", session_id).exit_code == 5
+
+
+def test_show_hints_and_shows_a_part(backend: StateBackend, cli: Cli) -> None:
+    """5 and a hint without --partial; with it 1, what is missing on stderr, nothing changed."""
+    session_id = lossy(backend)
+    before = samples.contents(backend.directory)
+    refused = cli("show", session_id)
+    assert (refused.exit_code, refused.stdout) == (5, "")
+    assert f"try 'show {session_id} --partial' and 'recover {session_id}'" in refused.stderr
+    summary = cli("show", session_id, "--partial", "--json")
+    assert summary.exit_code == 1, summary.output
+    recovery = parsed(summary)["recovery"]
+    assert recovery["original"] is None
+    lost = sum(table["lost"] for table in recovery["tables"])
+    assert f"{lost} rows lost" in summary.stderr
+    events = cli("show", session_id, "--partial", "--events", "--json")
+    assert events.exit_code == 1
+    assert len(parsed_lines(events)) == 400 - lost
+    assert f"{lost} rows lost" in events.stderr
+    assert "events" in cli("show", session_id, "--partial").stdout
+    assert samples.contents(backend.directory) == before
+
+
+def test_a_part_of_a_sound_session_is_the_whole(backend: StateBackend, cli: Cli) -> None:
+    """--partial changes nothing for it."""
+    session_id = full(backend)
+    assert cli("show", session_id, "--partial").stdout == cli("show", session_id).stdout
+    whole = cli("show", session_id, "--partial", "--json")
+    assert (whole.exit_code, parsed(whole)["recovery"]) == (0, None)
+    assert cli("show", session_id, "--partial", "--follow").exit_code == 2
+
+
+def test_a_part_of_nothing_is_refused(backend: StateBackend, cli: Cli) -> None:
+    """Noise from end to end."""
+    session_id = full(backend)
+    damage(backend, session_id)
+    result = cli("show", session_id, "--partial")
+    assert (result.exit_code, result.stdout) == (5, "")
+
+
+def test_import_tells_the_recovery_that_it_met(
+    backend: StateBackend, cli: Cli, tmp_path: Path
+) -> None:
+    """On stderr, in the JSON, and by the exit code if the recovery is not complete."""
+    source = next(path for path in sorted(CLAUDE.glob("*.jsonl")))
+    shutil.copy(source, tmp_path / source.name)
+    first = cli("import", str(tmp_path / source.name), "--json")
+    session_id = parsed(first)[0]["session_id"]
+    assert parsed(first)[0]["recovery"] is None
+    damage_index(path_of(backend, session_id))
+    again = cli("import", str(tmp_path / source.name), "--json")
+    assert (again.exit_code, first.exit_code) == (first.exit_code, first.exit_code)
+    assert "was damaged and recovered" in again.stderr
+    assert parsed(again)[0]["recovery"]["complete"] is True
+
+
+def test_doctor_tells_what_was_lost(backend: StateBackend, cli: Cli) -> None:
+    """Each kept original with its report, and what an interrupted recovery left."""
+    session_id = lossy(backend)
+    cli("recover", session_id)
+    gone = full(backend)
+    damage(backend, gone)
+    cli("recover", gone)
+    path = path_of(backend, session_id)
+    for ending in (".recovering", ".recovering.json", ".recovering.aside"):
+        Path(f"{path}{ending}").touch(mode=0o600)
+    result = cli("doctor")
+    assert result.exit_code == 1
+    assert f"{path.name}.corrupt (20" in result.stdout
+    assert "rows lost)" in result.stdout
+    assert f"{gone}.sqlite.corrupt (20" in result.stdout
+    assert "nothing could be saved)" in result.stdout
+    form = json.loads(cli("doctor", "--json").stdout)
+    assert {one["session_id"] for one in form["recoveries"]} == {session_id, gone}
+    assert form["unfinished"] == [
+        f"{path.name}{ending}"
+        for ending in (".recovering", ".recovering.aside", ".recovering.json")
+    ]
+
+
+@pytest.mark.parametrize("command", ["list", "cost"])
+def test_a_bad_report_is_no_ones_end(backend: StateBackend, cli: Cli, command: str) -> None:
+    """It is warned of by what reads it, and by nothing else."""
+    session_id = full(backend)
+    Path(f"{path_of(backend, session_id)}.corrupt.json").write_text("{")
+    assert cli(command).stderr == ""
+    assert "is no report of a recovery" in cli("doctor").stderr
+
+
+def test_damage_of_a_page_is_reported_with_its_reason(backend: StateBackend, cli: Cli) -> None:
+    """What the check found is in the report."""
+    session_id = full(backend)
+    damage_page(path_of(backend, session_id), "cost_ledger")
+    form = parsed(cli("recover", session_id, "--json"))
+    assert form["reasons"]
