@@ -495,3 +495,50 @@ def test_damage_is_what_opening_recovers(backend: StateBackend, tmp_path: Path) 
         assert recovered == damaged, seed
         sound += not damaged
     assert 0 < sound < 40
+
+
+def test_a_recovery_that_was_cut_off_is_damage(path: Path) -> None:
+    """The damaged file has both names until the next open for writing finishes it."""
+    damage_page(path, "producers")
+    Path(f"{path}.corrupt").hardlink_to(path)
+    assert told(path) == [
+        "damage unfinished: its recovery was interrupted; open it for writing to finish that [1]"
+    ]
+
+
+def test_a_log_broken_before_its_last_commit_is_damage(backend: StateBackend) -> None:
+    """SQLite would leave the commits behind the broken frame out, and say nothing."""
+    path = path_of(backend, killed_writer(backend))
+    log = wal_path(path)
+    size = log.stat().st_size
+    flip_bits(log, 1, first=32 + 24, last=32 + 24 + 4_095)
+    assert log.stat().st_size == size
+    assert any(one.startswith("damage log: ") for one in told(path))
+
+
+def test_no_name_but_that_of_a_session(path: Path) -> None:
+    """Another database, and a trigger, are told as what opening refuses."""
+    sql(path, "CREATE TRIGGER t AFTER INSERT ON events BEGIN SELECT 1; END")
+    found = told(path)
+    assert "problem session: has a trigger (t), which no session file has [1]" in found
+    assert "problem shape: t: unexpected is trigger events [1]" in found
+
+
+def test_a_page_that_only_a_check_of_rows_reads(backend: StateBackend) -> None:
+    """A check that meets a broken page is told as damage, each text once."""
+    path = path_of(backend, new(backend, events=400))
+    damage_page(path, "events", b"\x0d\xff\xff")
+    found = told(path)
+    assert any(one.startswith("damage ") for one in found)
+    assert len(found) == len(set(found))
+
+
+def test_the_damage_of_helpers_is_refused_where_it_cannot_be(path: Path) -> None:
+    """A page, a table and a number of bits that are not there."""
+    with pytest.raises(LookupError, match="no page 999"):
+        damage_page(path, 999)
+    with pytest.raises(LookupError, match="no table or index nothing"):
+        damage_page(path, "nothing")
+    with pytest.raises(ValueError, match="larger than"):
+        flip_bits(path, 9, first=0, last=0)
+    assert flip_bits(path, 8, first=0, last=0) == [0] * 8
