@@ -50,13 +50,29 @@ def _check_owner(path: Path) -> None:
             ).fetchone()
     except (sqlite3.Error, UnicodeDecodeError):
         return  # in the middle of being folded in, or damaged: the check itself will say
-    if together[1] not in {None, event_id}:
-        raise SessionDamaged(path, ("the write-ahead log holds another session's events",))
-    if sequence is not None and together[1] is None:
-        raise SessionDamaged(path, ("the write-ahead log is older than the file",))
     stem = path.name.removesuffix(SUFFIX).encode()
-    if session_id == stem and together[0] != stem:
-        raise SessionDamaged(path, ("the write-ahead log is another session's",))
+    if together[1] not in {None, event_id}:
+        problem = "the write-ahead log holds another session's events"
+    elif sequence is not None and together[1] is None:
+        problem = "the write-ahead log is older than the file"
+    elif session_id == stem and together[0] != stem:
+        problem = "the write-ahead log is another session's"
+    else:
+        return
+    if _whole_alone(path):
+        raise SessionDamaged(path, (problem,))
+
+
+def _whole_alone(path: Path) -> bool:
+    """Tell whether the file is sound without its log.
+
+    If the power went while the log was folded in, a torn page can show rows that never were.
+    """
+    try:
+        with closing(_connect(path, "mode=ro&immutable=1")) as alone:
+            return bool(alone.execute("PRAGMA integrity_check(1)").fetchone() == (b"ok",))
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -135,7 +135,14 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
         found = _look(path, log=check)
         if found is not None and found.user_version < SCHEMA_VERSION:
             _migrate_first(path, found.user_version)
-        return _opened(path, lambda file: _checked_reading(path, file, check=check))
+        view = _opened(path, lambda file: _checked_reading(path, file, check=check))
+        version = migrate.user_version(engine.driver_of(view._connection))  # noqa: SLF001
+        if version < SCHEMA_VERSION:
+            # The bytes of the log showed a migration whose commit was cut off by a loss of power.
+            view.close()
+            _migrate_first(path, version)
+            view = _opened(path, lambda file: _checked_reading(path, file, check=check))
+        return view
 
 
 @contextmanager
