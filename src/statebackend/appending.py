@@ -11,7 +11,7 @@ from statebackend import timestamps, validation
 from statebackend.errors import InvalidValue
 from statebackend.ids import new_event_id
 from statebackend.repositories.pending import PendingEvent
-from statebackend.values import Cost, EventKind, PlanItem, Producer, kernel_user
+from statebackend.values import Cost, EventKind, PlanItem, Producer, ProducerCategory, kernel_user
 
 Appended = TypeVar("Appended")
 
@@ -68,7 +68,7 @@ class Appends(ABC, Generic[Appended]):
         """
         if cost is not None:
             validation.check_cost(cost)
-            if isinstance(producer, Producer) and producer == kernel_user(producer.version):
+            if isinstance(producer, Producer) and _is_kernel_user(producer):
                 raise InvalidValue("cost", "a prompt of the user has no cost (SB-41)")
         return self._append(
             EventKind.MESSAGE, producer, payload, schema_version, event_id, timestamp, cost=cost
@@ -156,6 +156,10 @@ class Appends(ABC, Generic[Appended]):
                 f"{len(payload)} bytes make a row over SQLite's limit of "
                 f"{self._row_limit_bytes} bytes; store it elsewhere and refer to it",
             )
+
+
+def _is_kernel_user(producer: Producer) -> bool:
+    return producer.category == ProducerCategory.KERNEL and producer.name == "user"
 
 
 _OWN_METHODS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 
@@ -25,19 +26,20 @@ from statebackend.errors import (
     StateBackendError,
 )
 from statebackend.faults import primary_code, storage_error
-from statebackend.repositories import costs, events, meta, plans, producers
+from statebackend.grouping import Unit
+from statebackend.repositories import costs, events, meta, plans
 from statebackend.repositories.pending import PendingEvent
 from statebackend.values import (
     Cost,
     Event,
     PlanItem,
-    Producer,
     SessionStatus,
 )
-from statebackend.view import Handle, typed_errors
+from statebackend.view import typed_errors
+from statebackend.writing import Writer
 
 
-class Session(Handle, Appends[Event]):
+class Session(Writer, Appends[Event]):
     """A session open for writing, by this handle alone (SB-05). It reads as a view does.
 
     Made by :meth:`StateBackend.create` and :meth:`StateBackend.open`. An append that returned is
@@ -47,11 +49,10 @@ class Session(Handle, Appends[Event]):
     def __init__(self, path: Path, file: FileKey, connection: Connection, held: Claim) -> None:
         super().__init__(path, file, connection)
         self._claim = held
-        self._driver = engine.driver_of(connection)
+        self._path_text = str(path)
         self._view_connection: Connection | None = None
         self._row_limit_bytes = self._driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         self._checked = set()
-        self._known_producers: set[Producer] = set()
         self._status = meta.select_status(self._driver)
 
     def _reader(self) -> Connection:
@@ -79,8 +80,7 @@ class Session(Handle, Appends[Event]):
         Use it with ``with``. Nothing is written if the block raises. A batch is for one thread;
         ``batch.events`` has the events with their sequences afterwards.
         """
-        with self._locked():
-            self._check_appendable()
+        self._check_appendable()
         return Batch(self.session_id, self._row_limit_bytes, self._checked, self._write)
 
     def set_status(self, status: SessionStatus | str, *, ended_at: datetime | None = None) -> None:
@@ -95,18 +95,25 @@ class Session(Handle, Appends[Event]):
                 raise InvalidValue("ended_at", "a running session has no end")
             ended_at = timestamps.normalize("ended_at", ended_at)
         with self._locked(), typed_errors(self.path):
-            self._connection.rollback()  # what a change left that failed or was interrupted
-            self._roll_back()  # what an interrupt of the last append may have left
-            self._check_transition(target)
+            beneath = self._settle()
             try:
-                self._update_status(target, ended_at)
-            except BaseException:
-                if not self._closed:  # an interrupt may have come after the commit
-                    self._connection.rollback()
-                    self._roll_back()  # SQLAlchemy may have lost track of the transaction
-                    self._status = meta.select_status(self._driver)
-                raise
-            self._status = target
+                self._change_status(target, ended_at)
+            finally:
+                if beneath:
+                    self._begin_anew()
+
+    def _change_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
+        self._connection.rollback()  # what a change left that failed or was interrupted
+        self._check_transition(target)
+        try:
+            self._update_status(target, ended_at)
+        except BaseException:
+            if not self._closed:  # an interrupt may have come after the commit
+                self._connection.rollback()
+                self._roll_back()  # SQLAlchemy may have lost track of the transaction
+                self._status = meta.select_status(self._driver)
+            raise
+        self._status = target
 
     def _update_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
         with orm.Session(self._connection) as session:
@@ -121,7 +128,9 @@ class Session(Handle, Appends[Event]):
             try:
                 session.commit()
             except DBAPIError as error:
-                raise self._commit_error(error.orig) from error
+                if isinstance(error.orig, sqlite3.Error):
+                    raise self._commit_error(error.orig) from error
+                raise
 
     def _check_transition(self, target: SessionStatus) -> None:
         if target not in _TRANSITIONS.get(self._status, ()):
@@ -139,70 +148,27 @@ class Session(Handle, Appends[Event]):
                 + ("set it to running first" if self._status in _TRANSITIONS else "it is final"),
             )
 
-    def _check_in_place(self) -> None:
-        """Refuse to acknowledge what goes into a file that nobody will find."""
+    def _check_before_append(self) -> None:
+        self._check_appendable()
+        # Nothing is acknowledged that goes into a file which nobody will find.
         try:
-            found = self.path.stat()
+            found = os.stat(self._path_text)  # noqa: PTH116 - a third of a Path's time
         except OSError:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
 
     def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
-        """Write all of *pending* in one transaction and return their sequences."""
+        """Write all of *pending* in one transaction, alone or with others, return the sequences."""
         if self._pid != os.getpid():
             raise SessionForked(self.session_id)
-        with self._lock, telemetry.current().span("statebackend.append", events=len(pending)):
-            self._check_appendable()
-            self._check_in_place()
-            try:
-                self._roll_back()  # what an interrupt of the last append may have left
-                self._driver.execute("BEGIN IMMEDIATE")
-                sequences = self._insert(pending)
-            except sqlite3.Error as error:
-                self._roll_back()
-                raise self._append_error(pending, error) from error
-            except BaseException:
-                self._roll_back()
-                raise
-            self._commit()
-            self._known_producers.update(one.producer for one in pending)
-            return sequences
+        with telemetry.span("statebackend.append", events=len(pending)):
+            unit = Unit(pending)
+            self._write_units((unit,))
+            return self._answer(unit)
 
-    def _insert(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
-        sequences: Sequence[int]
-        if len(pending) == 1:
-            sequences = (events.insert(self._driver, pending[0]),)
-        else:
-            sequences = events.insert_many(self._driver, pending)
-        known = self._known_producers
-        costed, planned = [], []
-        for one, sequence in zip(pending, sequences, strict=True):
-            if one.producer not in known:
-                producers.insert_if_new(self._driver, one.producer, sequence)
-            if one.cost is not None:
-                costed.append((sequence, one.cost))
-            if one.items:
-                planned.append((sequence, one.items))
-        if costed:
-            costs.insert(self._driver, costed)
-        if planned:
-            plans.insert(self._driver, planned)
-        return sequences
-
-    def _commit(self) -> None:
-        try:
-            self._driver.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._commit_error(error) from error
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _commit_error(self, error: BaseException | None) -> BaseException:
+    def _commit_error(self, error: sqlite3.Error) -> StateBackendError:
         """Undo what a failed commit left, and say what is known of its outcome (SB-19)."""
-        if not isinstance(error, sqlite3.Error):
-            return error or AssertionError("a commit failed without an error")
         undone = self._driver.in_transaction or primary_code(error) == sqlite3.SQLITE_FULL
         self._roll_back()
         if undone:
@@ -214,16 +180,21 @@ class Session(Handle, Appends[Event]):
             "closed: open it and append again with the same event id",
         )
 
-    def _roll_back(self) -> None:
-        # SQLite rolls back by itself after some errors, a full disk among them.
-        if self._driver.in_transaction:
-            self._driver.execute("ROLLBACK")
+    def _answer(self, unit: Unit) -> Sequence[int]:
+        """Return the sequences of a unit that is done, or raise what befell it."""
+        error = unit.error
+        if error is None:
+            assert unit.sequences is not None
+            return unit.sequences
+        if isinstance(error, sqlite3.Error):
+            raise self._append_error(unit, error) from error
+        if isinstance(error, StateBackendError):
+            raise copy(error) from error.__cause__  # each thread has an object of its own
+        raise error
 
-    def _append_error(
-        self, pending: Sequence[PendingEvent], error: sqlite3.Error
-    ) -> StateBackendError:
+    def _append_error(self, unit: Unit, error: sqlite3.Error) -> StateBackendError:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-            for one in pending:
+            for one in unit.pending:
                 stored = self._stored(one.id)
                 if stored is not None:
                     return DuplicateEvent(

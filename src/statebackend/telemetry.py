@@ -51,6 +51,13 @@ def current() -> Telemetry:
     return _OFF if _configured is _OFF or _disabled.get() else _configured
 
 
+def span(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
+    """Return a span of the driver in force here."""
+    if _configured is _OFF or _disabled.get():
+        return _NOTHING
+    return _configured.span(name, **attributes)
+
+
 @contextmanager
 def disabled() -> Iterator[None]:
     """Switch telemetry off inside the ``with`` block, in this thread or task only."""

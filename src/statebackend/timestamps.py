@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from statebackend.errors import InvalidValue
 
@@ -12,7 +14,7 @@ _STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 def now() -> datetime:
     """Return the present as aware UTC, cut to the millisecond."""
-    return _cut(datetime.now(UTC))
+    return datetime.fromtimestamp(time.time_ns() // 1_000_000 / 1_000, UTC)
 
 
 def normalize(field: str, value: datetime) -> datetime:
@@ -33,7 +35,8 @@ def normalize(field: str, value: datetime) -> datetime:
 
 def to_text(value: datetime) -> str:
     """Return the stored form of a normalized time."""
-    return value.isoformat(timespec="milliseconds")[:-6] + "Z"
+    second = _second(value.year, value.month, value.day, value.hour, value.minute, value.second)
+    return f"{second}{value.microsecond // 1000:03}Z"
 
 
 def from_text(text: object) -> datetime | str:
@@ -48,5 +51,13 @@ def from_text(text: object) -> datetime | str:
         return text
 
 
+@lru_cache(maxsize=64)  # most times of one writer are of few seconds
+def _second(*fields: int) -> str:
+    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.".format(*fields)
+
+
 def _cut(value: datetime) -> datetime:
-    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+    microseconds = value.microsecond % 1000
+    return (
+        value if microseconds == 0 else value.replace(microsecond=value.microsecond - microseconds)
+    )

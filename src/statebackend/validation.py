@@ -42,6 +42,8 @@ def check_text(field: str, value: str, *, empty: bool = False) -> str:
 
 def check_integer(field: str, value: int) -> int:
     """Return *value* if it is an integer of 0 … 2^63-1."""
+    if type(value) is int and 0 <= value <= MAX_INTEGER:
+        return value
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidValue(field, f"must be an integer, not {type(value).__name__}")
     if not 0 <= value <= MAX_INTEGER:
@@ -107,6 +109,8 @@ def check_cost(cost: Cost) -> Cost:
 
 
 def _check_amount(field: str, value: float) -> None:
+    if type(value) is float and 0.0 <= value < math.inf:
+        return
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidValue(field, f"must be a number, not {type(value).__name__}")
     try:

@@ -20,21 +20,24 @@ _TOKENS = _c.input_tokens + _c.output_tokens + _c.cache_write_tokens + _c.cache_
 
 def insert(driver: sqlite3.Connection, costs: Iterable[tuple[int, Cost]]) -> None:
     """Add one row for each message's sequence and cost, the numbers exactly as given."""
-    driver.executemany(
-        _INSERT,
-        [
-            (
-                sequence,
-                cost.provider_name,
-                cost.model_id,
-                cost.input_tokens,
-                cost.output_tokens,
-                cost.cache_write_tokens,
-                cost.cache_read_tokens,
-                float(cost.cost_usd),  # the driver refuses an int over 63 bits
-            )
-            for sequence, cost in costs
-        ],
+    driver.executemany(_INSERT, [_row(sequence, cost) for sequence, cost in costs])
+
+
+def insert_one(driver: sqlite3.Connection, event_sequence: int, cost: Cost) -> None:
+    """Add the row of one message."""
+    driver.execute(_INSERT, _row(event_sequence, cost))
+
+
+def _row(event_sequence: int, cost: Cost) -> tuple[int | str | float, ...]:
+    return (
+        event_sequence,
+        cost.provider_name,
+        cost.model_id,
+        cost.input_tokens,
+        cost.output_tokens,
+        cost.cache_write_tokens,
+        cost.cache_read_tokens,
+        float(cost.cost_usd),  # the driver refuses an int over 63 bits
     )
 
 

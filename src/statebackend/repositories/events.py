@@ -39,6 +39,12 @@ def insert_many(driver: sqlite3.Connection, pending: Sequence[PendingEvent]) -> 
     return sequences
 
 
+def select_sequence(driver: sqlite3.Connection, event_id: str) -> int | None:
+    """Return the sequence of the event of this id."""
+    row = driver.execute(_SELECT_SEQUENCE, (event_id,)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def _row(pending: PendingEvent) -> tuple[str | bytes, ...]:
     producer = pending.producer
     return (
