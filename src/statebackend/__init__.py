@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from statebackend.aio import AsyncSession as AsyncSession
+    from statebackend.aio import AsyncSessionView as AsyncSessionView
+    from statebackend.aio import AsyncStateBackend as AsyncStateBackend
     from statebackend.errors import DuplicateEvent as DuplicateEvent
     from statebackend.errors import InvalidTransition as InvalidTransition
     from statebackend.errors import InvalidValue as InvalidValue
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     __version__: str
 
 _LAZY = {
+    "AsyncSession": "aio",
+    "AsyncSessionView": "aio",
+    "AsyncStateBackend": "aio",
     "DuplicateEvent": "errors",
     "InvalidTransition": "errors",
     "InvalidValue": "errors",
@@ -86,6 +92,9 @@ _LAZY = {
 
 
 __all__ = [
+    "AsyncSession",
+    "AsyncSessionView",
+    "AsyncStateBackend",
     "BadSession",
     "Cost",
     "DuplicateEvent",
