@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, listing, migrating, opening, replaying, starting
+from benchmarks import appending, listing, migrating, opening, replaying, sharing, starting
 from benchmarks.lab import Lab, temporary_folder
 from benchmarks.measure import AnswersDiffer, Figure
 from benchmarks.table import table
@@ -21,6 +21,8 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "append": appending.append,
     "append-tmpfs": appending.append_memory,
     "batch": appending.batch,
+    "threads": sharing.threads,
+    "tasks": sharing.tasks,
     "open": opening.visit,
     "replay": replaying.replay,
     "memory": replaying.memory,

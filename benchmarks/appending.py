@@ -54,12 +54,12 @@ def append(lab: Lab) -> Iterator[Figure]:
     """Append messages with their cost rows, one transaction each, on the disk."""
     what = "append message + cost, FULL"
     if in_memory(lab.directory):
-        yield Figure(what, target=1.6, note="no disk here: use --directory")
+        yield Figure(what, target=1.15, note="no disk here: use --directory")
         return
     count = lab.size(100, 20)
     with lab.folder() as folder:
         rounds = _append_rounds(folder, count, lab.size(41, 5))
-    yield ratio(what, rounds, target=1.6, items=count)
+    yield ratio(what, rounds, target=1.15, items=count)
 
 
 def append_memory(lab: Lab) -> Iterator[Figure]:
@@ -67,12 +67,12 @@ def append_memory(lab: Lab) -> Iterator[Figure]:
     what = "append message + cost, tmpfs"
     directory = memory_directory()
     if directory is None:
-        yield Figure(what, target=3.0, note="no tmpfs found")
+        yield Figure(what, target=1.8, note="no tmpfs found")
         return
     count = lab.size(500, 50)
     with lab.folder(directory) as folder:
         rounds = _append_rounds(folder, count, lab.size(41, 5))
-    yield ratio(what, rounds, target=3.0, items=count)
+    yield ratio(what, rounds, target=1.8, items=count)
 
 
 def _append_rounds(folder: Path, count: int, rounds: int) -> Rounds:
@@ -120,7 +120,7 @@ def batch(lab: Lab) -> Iterator[Figure]:
             rounds=rounds,
         )
         pair.check("batch")
-    yield ratio(f"batch of {count:,} events", taken, target=2.0, items=count)
+    yield ratio(f"batch of {count:,} events", taken, target=1.8, items=count)
 
 
 def _next(stream: Iterator[Sample], count: int) -> list[Sample]:

@@ -25,6 +25,7 @@ class Figure:
 
     ``value`` is what the target is about: a ratio, or an amount above the bare side in ``unit``.
     ``low`` and ``high`` are its least and greatest round. Without a target, the line only informs.
+    The target is the most that is allowed, or with ``at_least`` the least.
     ``note`` stands in place of the numbers when there are none, ``differs`` tells that this is
     because both sides did not answer the same.
     """
@@ -37,13 +38,16 @@ class Figure:
     high: float = 0.0
     target: float | None = None
     unit: Unit | None = None
+    at_least: bool = False
     note: str = ""
     differs: bool = False
 
     @property
     def missed(self) -> bool:
-        """Tell whether the value is above the target."""
-        return self.value is not None and self.target is not None and self.value > self.target
+        """Tell whether the value is on the wrong side of the target."""
+        if self.value is None or self.target is None:
+            return False
+        return self.value < self.target if self.at_least else self.value > self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,21 @@ def ratio(
         min(ratios),
         max(ratios),
         target,
+    )
+
+
+def faster(what: str, rounds: Rounds, *, target: float, items: int = 1) -> Figure:
+    """Return the figure "how many times as fast as the other side", which is to be large."""
+    ratios = [1 / one for one in rounds.ratios]
+    return Figure(
+        what,
+        _time(median(rounds.ours) / items, "µs"),
+        _time(median(rounds.bare) / items, "µs"),
+        median(ratios),
+        min(ratios),
+        max(ratios),
+        target,
+        at_least=True,
     )
 
 

@@ -32,9 +32,15 @@ def _cells(figure: Figure) -> tuple[str, ...]:
         figure.ours,
         figure.bare,
         _measured(figure),
-        "" if figure.target is None else f"<= {_amount(figure, figure.target)}",
+        _target(figure),
         _verdict(figure),
     )
+
+
+def _target(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+    return f"{'>=' if figure.at_least else '<='} {_amount(figure, figure.target)}"
 
 
 def _measured(figure: Figure) -> str:
