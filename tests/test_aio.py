@@ -24,6 +24,7 @@ from statebackend import (
     InvalidTransition,
     InvalidValue,
     SessionClosed,
+    SessionDamaged,
     SessionForked,
     SessionLocked,
     SessionNotFound,
@@ -143,12 +144,36 @@ def test_a_folder_is_looked_at(aio: AsyncStateBackend, backend: StateBackend) ->
         assert await aio.cost_by("model") == backend.cost_by("model")
         assert await aio.plan_rules() == backend.plan_rules()
         assert await aio.referenced_producers() == backend.referenced_producers()
+        assert await aio.recoveries() == []
         copy = await aio.copy(parent, backend.directory.parent / "copy.sqlite")
         assert copy.is_file()
 
     run(work())
     assert aio.directory == backend.directory
     assert str(aio.directory) in repr(aio)
+
+
+def test_what_is_left_of_a_damaged_session_is_read(
+    aio: AsyncStateBackend, backend: StateBackend
+) -> None:
+    """The same as the other face saves, in a folder that is gone afterwards."""
+    session_id = full(backend)
+    path = session_file(backend, session_id)
+    content = bytearray(path.read_bytes())
+    content[-4096:] = bytes(4096)
+    path.write_bytes(content)
+
+    async def work() -> None:
+        with pytest.raises(SessionDamaged):
+            await aio.read(session_id)
+        async with aio.read_partial(session_id) as view:
+            assert view.recovery is not None
+            with backend.read_partial(session_id) as other:
+                assert [event async for event in view.events()] == list(other.events())
+            saved = view.path
+        assert not saved.exists()
+
+    run(work())
 
 
 def test_opening_can_be_awaited(aio: AsyncStateBackend) -> None:

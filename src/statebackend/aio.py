@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial, wraps
@@ -55,6 +56,7 @@ from statebackend.values import (
     PlanDecision,
     PlanEntry,
     Producer,
+    Recovery,
     SessionInfo,
     SessionStatus,
 )
@@ -183,6 +185,20 @@ class AsyncStateBackend:
             self._threads, lambda: AsyncSessionView(self._sync.read(session_id, check=check))
         )
 
+    @asynccontextmanager
+    async def read_partial(self, session_id: str) -> AsyncIterator[AsyncSessionView]:
+        """Open what can be saved of a damaged session, as :meth:`StateBackend.read_partial`."""
+        saved = self._sync.read_partial(session_id)
+        leave = partial(saved.__exit__, None, None, None)
+        view = AsyncSessionView(
+            await _in_thread(self._threads, saved.__enter__, lambda _view: leave())
+        )
+        try:
+            yield view
+        finally:
+            await view.close()
+            await _in_thread(self._threads, leave)
+
     def ids(self) -> AsyncIterator[str]:
         """Return the stem of every session file, newest first, without opening any."""
         return _each(partial(_in_thread, self._threads), self._sync.ids)
@@ -192,6 +208,7 @@ class AsyncStateBackend:
         return _each(partial(_in_thread, self._threads), self._sync.scan)
 
     copy = _of_backend(StateBackend.copy)
+    recoveries = _of_backend(StateBackend.recoveries)
     list = _of_backend(StateBackend.list)
     children = _of_backend(StateBackend.children)
     stale = _of_backend(StateBackend.stale)
@@ -265,6 +282,11 @@ class AsyncHandle(Generic[_Sync]):
     def path(self) -> Path:
         """Return the session's file."""
         return self._sync.path
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """Return what was recovered when the session was opened, None when it was sound."""
+        return self._sync.recovery
 
     @property
     def info(self) -> Coroutine[Any, Any, SessionInfo]:

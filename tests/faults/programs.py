@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from statebackend import (
     paths,
 )
 from statebackend.batch import Batch
+from statebackend.grouping import Unit
 from tests.crash.samples import MODEL, TOOL, cost, item
 from tests.faults.recording import acknowledge
 
@@ -225,7 +226,13 @@ def live_without_folders(root: Path) -> None:
 
 def live_without_transactions(root: Path) -> None:
     """Live with each row committed by itself."""
-    Session._write = Session._insert  # type: ignore[method-assign]
+
+    def insert(session: Session, units: Sequence[Unit]) -> None:
+        session._insert(units)
+        for unit in units:
+            unit.finish()
+
+    Session._write_units = insert  # type: ignore[assignment, method-assign]
     live(root)
 
 
