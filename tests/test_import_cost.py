@@ -39,7 +39,18 @@ def test_import_loads_nothing_heavy(child_environment: dict[str, str]) -> None:
     """`import statebackend` loads none of the packages that this one stands on."""
     loaded = loaded_by(child_environment, "-c", "import statebackend")
     assert "statebackend" in loaded
-    assert not loaded & HEAVY
+    assert not loaded & (HEAVY | {"asyncio", "concurrent"})
+
+
+def test_sessions_load_no_asyncio(tmp_path: Path, child_environment: dict[str, str]) -> None:
+    """Who has no event loop pays nothing for its face."""
+    code = (
+        "from statebackend import Producer, StateBackend\n"
+        f"with StateBackend({str(tmp_path)!r}).create('default') as session:\n"
+        "    session.append_prompt(payload=b'', schema_version='1')\n"
+        "import sys; assert 'statebackend.aio' not in sys.modules"
+    )
+    assert "sqlalchemy" in loaded_by(child_environment, "-c", code)
 
 
 def test_light_names_load_nothing_heavy(child_environment: dict[str, str]) -> None:
