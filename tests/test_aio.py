@@ -578,6 +578,22 @@ def test_a_forked_child_is_refused(aio: AsyncStateBackend, use: str) -> None:
     assert run(work())[0] == (2 if use == "close" else 3)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_uses_the_folder_with_threads_of_its_own(aio: AsyncStateBackend) -> None:
+    """Those of the parent were not forked with it."""
+
+    async def listed() -> int:
+        return len(await aio.list())
+
+    assert run(listed()) == 0
+    child = os.fork()
+    if not child:
+        signal.alarm(int(HANG_S))
+        os._exit(run(listed()) + 4)
+    _pid, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 4
+
+
 def test_threads_end_with_their_session(aio: AsyncStateBackend, tmp_path: Path) -> None:
     """Nothing is left running, and nothing is kept anywhere but in the objects."""
     before = threading.active_count()

@@ -145,7 +145,15 @@ class AsyncStateBackend:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self._sync = StateBackend(directory)
-        self._threads = ThreadPoolExecutor(_THREADS, "statebackend")
+        self._pid = os.getpid()
+        self._pool = ThreadPoolExecutor(_THREADS, "statebackend")
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pid != os.getpid():  # a forked child has none of them, but believes that it has
+            self._pid = os.getpid()
+            self._pool = ThreadPoolExecutor(_THREADS, "statebackend")
+        return self._pool
 
     def __repr__(self) -> str:
         return f"AsyncStateBackend({str(self.directory)!r})"
