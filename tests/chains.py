@@ -11,11 +11,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from unittest.mock import patch
 
+import statebackend
 from statebackend import engine, migrate
 from statebackend.migrate import Chain
+
+# What were imported while a test plays a later version would keep that version.
+for _found in walk_packages(statebackend.__path__, "statebackend."):
+    if not _found.name.endswith("__main__"):
+        import_module(_found.name)
 
 ROOT = Path(__file__).resolve().parent.parent
 LATER = ROOT / "tests" / "data" / "chain"

@@ -15,9 +15,9 @@ import pytest
 
 from statebackend import (
     Session,
-    SessionDamaged,
     SessionInfo,
     SessionLocked,
+    SessionUnreadable,
     StateBackend,
 )
 from tests.crash import children
@@ -223,9 +223,10 @@ def test_failed_open_gives_the_claim_back(backend: StateBackend, session_id: str
     """An open that ends in an error leaves the session free."""
     path = session_file(backend, session_id)
     sound = path.read_bytes()
-    path.write_bytes(sound[:4096] + b"\0" * (len(sound) - 4096))
-    with pytest.raises(SessionDamaged):
+    path.write_bytes(b"\0" * len(sound))
+    with pytest.raises(SessionUnreadable):
         backend.open(session_id)
+    path.with_name(f"{path.name}.corrupt").unlink()
     path.write_bytes(sound)
     assert run(children.attempt, backend.directory, session_id) == ["opened"]
 

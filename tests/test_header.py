@@ -68,14 +68,6 @@ def test_a_cut_file_is_damage(path: Path, size: int) -> None:
         header.look(path)
 
 
-@pytest.mark.parametrize("version", [0, -1, -(2**31)])
-def test_no_version_is_no_session(path: Path, version: int) -> None:
-    """No session was ever without one."""
-    sql(path, f"PRAGMA user_version = {version}")
-    with pytest.raises(SessionUnreadable):
-        header.look(path)
-
-
 @pytest.mark.parametrize("version", [2, 2**31 - 1])
 def test_a_newer_version_is_told_apart_from_damage(path: Path, version: int) -> None:
     """Also when the file is cut: it is not ours to judge."""

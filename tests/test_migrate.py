@@ -22,8 +22,8 @@ from statebackend import (
     Producer,
     SchemaOutdated,
     SchemaTooNew,
+    SessionDamaged,
     SessionStatus,
-    SessionUnreadable,
     StateBackend,
     StorageFull,
     engine,
@@ -324,18 +324,19 @@ def test_a_newer_file_is_refused_untouched(backend: StateBackend, old: Path, fou
 
 
 @pytest.mark.parametrize("found", [0, -1])
-def test_a_file_without_a_version_is_no_session(
+def test_a_session_that_lost_its_version_is_damaged(
     backend: StateBackend, old: Path, found: int
 ) -> None:
-    """Version 0 with tables, and a negative one, are refused by every way in (report 39)."""
+    """Version 0 with a session's tables, and a negative one, are never guessed at (report 39)."""
     change(old, f"PRAGMA user_version = {found}")
     before = samples.contents(backend.directory)
-    for attempt in (backend.open, backend.read):
-        with pytest.raises(SessionUnreadable, match="no schema version"):
-            attempt(SAMPLE_ID)
+    with pytest.raises(SessionDamaged, match="no schema version"):
+        backend.read(SAMPLE_ID)
     (result,) = migrate_each(backend.directory)
     assert result.outcome is Outcome.FAILED
     assert samples.contents(backend.directory) == before
+    with backend.open(SAMPLE_ID) as session:
+        assert session.recovery is not None
 
 
 def test_tables_without_a_version_are_not_migrated(old: Path, chain: Chain) -> None:

@@ -144,7 +144,8 @@ def _migrate(path: Path, stem: str, *, dry_run: bool) -> MigrationResult:
     try:
         with os_error(path):
             _find(path, stem)
-            found = _version(path)
+            header.check_version(path, version := _version(path))
+            found = version
             outcome = _bring(path, found, dry_run=dry_run)
     except SessionLocked as locked:
         outcome, error = Outcome.LIVE, locked
@@ -186,5 +187,5 @@ def _bring(path: Path, found: int, *, dry_run: bool) -> Outcome:
         return Outcome.OUTDATED
     from statebackend import opening
 
-    opening.open_for_writing(path).close()
+    opening.bring_up(path)
     return Outcome.MIGRATED

@@ -178,9 +178,7 @@ def check_version(path: Path, version: int) -> None:
     """Refuse a version above the known ones, and none: no session was ever without."""
     check_not_newer(path, version)
     if version <= 0:
-        raise SessionUnreadable(
-            path, f"carries no schema version (user_version {version}), so it is not a session"
-        )
+        raise SessionDamaged(path, (f"carries no schema version (user_version {version})",))
 
 
 def check_not_newer(path: Path, version: int) -> None:

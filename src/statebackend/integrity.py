@@ -8,7 +8,7 @@ from pathlib import Path
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
-from statebackend.header import check_not_newer, misnamed
+from statebackend.header import check_not_newer, check_version, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
 from statebackend.values import Finding
 
@@ -86,8 +86,7 @@ def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: boo
         _check_nothing_interferes(driver, path)
         _check_meta(driver, path, session_id)
         _check_counters(driver, path)
-        if version <= 0:
-            raise SessionDamaged(path, (f"carries no schema version (user_version {version})",))
+        check_version(path, version)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
 

@@ -73,6 +73,19 @@ def open_for_writing(path: Path) -> Session:
     :class:`SessionUnreadable`, :class:`MigrationFailed` and the storage errors; the file is then as
     it was, but for an unreadable one of which nothing could be saved: that is kept as ``.corrupt``.
     """
+    return _open_for_writing(path, _recovered)
+
+
+def bring_up(path: Path) -> None:
+    """Migrate an existing session to the current version, and nothing else.
+
+    Raises as :func:`open_for_writing` does, and :class:`SessionDamaged`: a recovery is not asked
+    for.
+    """
+    _open_for_writing(path, _check).close()
+
+
+def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) -> Session:
     with os_error(path), telemetry.current().span("statebackend.open", path=str(path)):
         _find(path)
         claim.refuse_if_held_here(path)
@@ -82,7 +95,7 @@ def open_for_writing(path: Path) -> Session:
         held = claim.acquire(path)
         try:
             _tidy(path)
-            report = _recovered(path)
+            report = checked(path)
             _check_one_name(path)
             session = _opened(path, lambda file: _writing(path, file, held))
         except BaseException:
@@ -133,7 +146,7 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
         _find(path)
         header.refuse_unfinished(path)
         found = _look(path, log=check)
-        if found is not None and found.user_version < SCHEMA_VERSION:
+        if found is not None and 0 < found.user_version < SCHEMA_VERSION:
             _migrate_first(path, found.user_version)
         view = _opened(path, lambda file: _checked_reading(path, file, check=check))
         version = migrate.user_version(engine.driver_of(view._connection))  # noqa: SLF001
@@ -231,7 +244,7 @@ def _checked_reading(path: Path, file: FileKey, *, check: bool) -> SessionView:
 
 def _migrate_first(path: Path, found_version: int) -> None:
     try:
-        open_for_writing(path).close()
+        bring_up(path)
     except (SessionLocked, StorageError) as error:
         raise SchemaOutdated(path, found_version, SCHEMA_VERSION, str(error)) from error
 

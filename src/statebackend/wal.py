@@ -121,7 +121,7 @@ def _read(descriptor: int, page_size: int | None) -> Log | None:
     order, seed, salts = _header(head)
     if order is None:
         order = "<"
-    else:
+    elif seed is not None or page_size is None:
         page_size = _page_size(head[8:12])
     if page_size is None or not 512 <= page_size <= 65536:
         return None

@@ -205,7 +205,7 @@ def test_a_row_without_an_id_is_damage(backend: StateBackend) -> None:
     with closing(sqlite3.connect(path)) as driver, driver:
         driver.execute("UPDATE session_meta SET session_id = NULL")
     with pytest.raises(SessionDamaged, match="no id"):
-        backend.open(path.stem)
+        backend.read(path.stem)
     (found,) = backend.list()
     assert isinstance(found, BadSession)
 

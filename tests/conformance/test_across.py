@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import BadSession, SessionInfo, StateBackend
+from statebackend import BadSession, SessionInfo, SessionUnreadable, StateBackend
 from tests.session_files import (
     START,
     UNKNOWN_ID,
@@ -131,13 +131,17 @@ def test_sb27_trees_and_sums_say_that_they_are_partial(backend: StateBackend) ->
 
 
 @pytest.mark.conformance("SB-27")
-def test_sb27_a_bad_session_is_refused_by_open_and_read_too(backend: StateBackend) -> None:
-    """What is flagged in a listing raises its own kind of error when it is asked for."""
+def test_sb27_a_bad_session_is_refused_by_reading_too(backend: StateBackend) -> None:
+    """What is flagged in a listing raises an error when it is asked for, and of its own kind.
+
+    Only what has no version may turn out, when it is looked at closely, to be no session at all.
+    """
     bad_files(backend)
     flagged = [one for one in backend.list(limit=None) if isinstance(one, BadSession)]
     for one in flagged:
-        for method in (backend.open, backend.read, backend.cost):
-            with pytest.raises(type(one.error)):
+        unversioned = "no schema version" in one.problem
+        for method in (backend.read, backend.cost):
+            with pytest.raises((type(one.error), *[SessionUnreadable] * unversioned)):
                 method(one.session_id)
 
 

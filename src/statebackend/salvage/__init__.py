@@ -225,8 +225,9 @@ class _Salvager:
             last = part[-1:]
             number = int.from_bytes(page[:4], "big")
         # Behind the last page SQLite follows no pointer, so a damaged one there does no harm.
-        ended = number & (number - 1) == 0 or number > self._images.page_count
-        return (pages, b"".join(parts)) if ended else None
+        # One to another page is a sign that this chain is not the row's own.
+        elsewhere = number & (number - 1) and number <= self._images.page_count
+        return None if elsewhere and number not in pages else (pages, b"".join(parts))
 
     # -- numbers that nothing confirms ---------------------------------------------------------
 
