@@ -521,7 +521,7 @@ def test_iterating_has_the_memory_of_a_step(
 
 
 def test_spans_are_those_of_the_task(aio: AsyncStateBackend) -> None:
-    """One around each append; none where telemetry is off in the task."""
+    """One around each append, and one around the write; none where telemetry is off in the task."""
     spans: list[str] = []
 
     class Noting:
@@ -545,7 +545,7 @@ def test_spans_are_those_of_the_task(aio: AsyncStateBackend) -> None:
         run(work())
     finally:
         configure_telemetry(None)
-    assert spans == ["statebackend.create", "statebackend.append"]
+    assert spans == ["statebackend.create", "statebackend.append", "statebackend.commit"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -10,7 +10,7 @@ import pytest
 
 from statebackend import StateBackend
 
-HEAVY = {"alembic", "click", "mako", "platformdirs", "rich", "sqlalchemy", "ulid"}
+HEAVY = {"alembic", "click", "mako", "opentelemetry", "platformdirs", "rich", "sqlalchemy", "ulid"}
 ORM = {"alembic", "mako", "sqlalchemy"}
 
 

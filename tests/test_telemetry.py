@@ -63,16 +63,17 @@ def test_the_slow_operations_have_spans(backend: StateBackend, recorder: Recorde
         "statebackend.read",
         "statebackend.integrity_check",
         "statebackend.append",
+        "statebackend.commit",
         "statebackend.scan",
     }
 
 
 def test_no_attribute_tells_what_is_in_a_session(backend: StateBackend, recorder: Recorder) -> None:
-    """Paths and counts only: payloads, profiles and producers stay in the file."""
+    """Ids, paths and counts only: payloads, profiles and producers stay in the file."""
     with backend.create("secret profile") as session:
         call(session, b"secret payload")
     for _name, attributes in recorder.spans:
-        assert set(attributes) <= {"path", "events"}
+        assert set(attributes) <= {"session_id", "path", "appends", "events"}
         assert "secret" not in str(attributes)
 
 

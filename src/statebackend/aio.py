@@ -456,7 +456,7 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
 
     async def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
         self._check_usable()
-        with telemetry.span("statebackend.append", events=len(pending)):
+        with telemetry.span("statebackend.append", session_id=self.session_id, events=len(pending)):
             loop = asyncio.get_running_loop()
             entry = _Entry(pending, loop.create_future())
             with self._guard:
@@ -481,7 +481,7 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
                 self._open = None
             if not taking.submitted:
                 taking.submitted = True
-                self._writers.submit(self._write_round, taking)
+                self._writers.submit(taking.context.run, self._write_round, taking)
 
     def _end_round(self) -> None:
         if self._open is not None:
@@ -574,6 +574,7 @@ class _Round:
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
+        self.context = copy_context()  # its span is within that of the first append
         self.submitted = False
         self.begun = False
 

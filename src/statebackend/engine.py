@@ -154,7 +154,8 @@ def _create() -> sqlite3.Connection:
 
 # NullPool: a connection belongs to one file and one handle, so there is nothing to share. One
 # engine for all, because the cache of compiled statements lives on it.
-_engine = create_engine("sqlite://", creator=_create, poolclass=NullPool)
+# Messages of its errors go into logs and traces, so they quote no values.
+_engine = create_engine("sqlite://", creator=_create, poolclass=NullPool, hide_parameters=True)
 
 
 @event.listens_for(_engine, "begin")

@@ -162,7 +162,7 @@ class Session(Writer, Appends[Event]):
         """Write all of *pending* in one transaction, alone or with others, return the sequences."""
         if self._pid != os.getpid():
             raise SessionForked(self.session_id)
-        with telemetry.span("statebackend.append", events=len(pending)):
+        with telemetry.span("statebackend.append", session_id=self.session_id, events=len(pending)):
             unit = Unit(pending)
             self._write_units((unit,))
             return self._answer(unit)

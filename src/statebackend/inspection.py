@@ -46,7 +46,10 @@ _Check = Callable[[sqlite3.Connection], Iterable[Finding]]
 
 def report(path: Path) -> tuple[Finding, ...]:
     """Return the findings about the session file *path*, as ``integrity.report`` describes."""
-    with os_error(path), telemetry.current().span("statebackend.report", path=str(path)):
+    with (
+        os_error(path),
+        telemetry.span("statebackend.report", session_id=path.stem, path=str(path)),
+    ):
         found = list(_of_names(path))
         if not _stops(found):
             found += _of_bytes(path)

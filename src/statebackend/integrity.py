@@ -69,7 +69,7 @@ def _checked(driver: sqlite3.Connection, path: Path, session_id: str, *, full: b
     # Bytes, because one text that is not UTF-8 would end a SELECT with an error.
     driver.text_factory = bytes
     try:
-        with telemetry.current().span("statebackend.integrity_check", path=str(path)):
+        with telemetry.span("statebackend.integrity_check", session_id=session_id, path=str(path)):
             _check(driver, path, session_id, full=full)
     finally:
         driver.text_factory = text_factory

@@ -69,7 +69,7 @@ def upgrade(connection: Connection, path: Path, chain: Chain | None = None) -> i
     chain = chain or SESSIONS
     driver = driver_of(connection)
     with (
-        telemetry.current().span("statebackend.migrate", path=str(path)),
+        telemetry.span("statebackend.migrate", session_id=path.stem, path=str(path)),
         _typed_errors(path, user_version(driver), chain.version),
         transaction(connection),
     ):
@@ -89,7 +89,8 @@ def schema_image(chain: Chain) -> bytes:
     """Return the bytes of an empty database, made by the revisions of *chain*, once a process."""
     connection = connect_in_memory()
     try:
-        upgrade(connection, Path(":memory:"), chain)
+        with telemetry.disabled():  # no session is migrated here
+            upgrade(connection, Path(":memory:"), chain)
         return driver_of(connection).serialize()
     finally:
         connection.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -50,7 +50,7 @@ def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
     either is or is not. Raises :class:`SessionExists`, :class:`SessionLocked` and the storage
     errors.
     """
-    with os_error(path), telemetry.current().span("statebackend.create", path=str(path)):
+    with os_error(path), _span("create", path):
         private_directory(path.parent)
         held = claim.acquire(path)
         try:
@@ -86,7 +86,7 @@ def bring_up(path: Path) -> None:
 
 
 def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) -> Session:
-    with os_error(path), telemetry.current().span("statebackend.open", path=str(path)):
+    with os_error(path), _span("open", path):
         _find(path)
         claim.refuse_if_held_here(path)
         with suppress(SessionDamaged):
@@ -142,7 +142,7 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
     A file of an older version is migrated first, as by :func:`open_for_writing`; where that is not
     possible now, :class:`SchemaOutdated` says why. Damage is reported, never repaired.
     """
-    with os_error(path), telemetry.current().span("statebackend.read", path=str(path)):
+    with os_error(path), _span("read", path):
         _find(path)
         header.refuse_unfinished(path)
         found = _look(path, log=check)
@@ -175,6 +175,11 @@ def open_partial(path: Path) -> Iterator[SessionView]:
     else:
         with view:
             yield view
+
+
+def _span(name: str, path: Path) -> AbstractContextManager[None]:
+    session_id = path.name.removesuffix(SUFFIX)
+    return telemetry.span(f"statebackend.{name}", session_id=session_id, path=str(path))
 
 
 def _find(path: Path) -> None:

@@ -37,7 +37,7 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
     """
     with (
         os_error(path),
-        telemetry.current().span("statebackend.recover", path=str(path)),
+        telemetry.span("statebackend.recover", session_id=_stem(path), path=str(path)),
         _others_out(path) as descriptor,
     ):
         begun = header.original_of(path)

@@ -141,7 +141,7 @@ class _Changed(Exception):
 
 
 def _read(name: str, stem: str, scan: _Scan[_T], maybe_live: bool) -> _T:
-    with telemetry.current().span("statebackend.scan", path=name), os_error(name):
+    with telemetry.span("statebackend.scan", session_id=stem, path=name), os_error(name):
         try:
             before = os.lstat(name)
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from statebackend import engine
+from statebackend import engine, telemetry
 from statebackend.claim import FileKey
 from statebackend.errors import SessionClosed, StateBackendError
 from statebackend.faults import primary_code
@@ -123,11 +123,18 @@ class Writer(Handle):
 
     def _write_taken(self, taken: list[Unit]) -> None:
         """Write in one transaction, or each in its own where one would spoil it for the others."""
-        if not self._write_together(taken, taken):
-            for unit in taken:
-                unit.sequences = unit.error = None
-            for unit in taken:
-                self._write_together(taken, (unit,))
+        events_taken = sum([len(unit.pending) for unit in taken])
+        with telemetry.span(
+            "statebackend.commit",
+            session_id=self.session_id,
+            appends=len(taken),
+            events=events_taken,
+        ):
+            if not self._write_together(taken, taken):
+                for unit in taken:
+                    unit.sequences = unit.error = None
+                for unit in taken:
+                    self._write_together(taken, (unit,))
 
     def _write_together(self, taken: list[Unit], units: Sequence[Unit]) -> bool:
         """Write *units*, of those *taken*, in one transaction, and finish them.

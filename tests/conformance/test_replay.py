@@ -129,7 +129,7 @@ def test_sb24_the_live_session_goes_on_being_traced(
         for one in replay(session, limit=5):
             telemetry.names.clear()
             call(session, str(one.event.sequence).encode())
-            assert telemetry.names == ["statebackend.append"]
+            assert telemetry.names == ["statebackend.append", "statebackend.commit"]
 
 
 @pytest.mark.conformance("SB-25")
