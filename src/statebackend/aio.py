@@ -220,6 +220,7 @@ class AsyncStateBackend:
     list = _of_backend(StateBackend.list)
     children = _of_backend(StateBackend.children)
     stale = _of_backend(StateBackend.stale)
+    reap = _of_backend(StateBackend.reap)
     tree = _of_backend(StateBackend.tree)
     cost = _of_backend(StateBackend.cost)
     cost_by = _of_backend(StateBackend.cost_by)

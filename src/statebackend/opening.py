@@ -76,13 +76,21 @@ def open_for_writing(path: Path) -> Session:
     return _open_for_writing(path, _recovered)
 
 
-def bring_up(path: Path) -> None:
-    """Migrate an existing session to the current version, and nothing else.
+def open_undamaged(path: Path) -> Session:
+    """Open an existing session as its sole writer; leave a damaged one as it is.
 
     Raises as :func:`open_for_writing` does, and :class:`SessionDamaged`: a recovery is not asked
     for.
     """
-    _open_for_writing(path, _check).close()
+    return _open_for_writing(path, _check)
+
+
+def bring_up(path: Path) -> None:
+    """Migrate an existing session to the current version, and nothing else.
+
+    Raises as :func:`open_undamaged` does.
+    """
+    open_undamaged(path).close()
 
 
 def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) -> Session:

@@ -25,6 +25,7 @@ from statebackend.values import (
     PlanRules,
     Producer,
     ProducerCategory,
+    ReapResult,
     Recovery,
     ReferencedProducers,
     SessionCost,
@@ -233,6 +234,32 @@ class StateBackend:
             for one in self.scan()
             if isinstance(one, BadSession) or (one.status == SessionStatus.RUNNING and not one.live)
         ]
+
+    def reap(
+        self,
+        status: SessionStatus | str,
+        *,
+        session_ids: Iterable[str] | None = None,
+        dry_run: bool = True,
+    ) -> builtins.list[ReapResult]:
+        """Give *status* to these sessions (None: all) that say running but have no living writer.
+
+        A dry run only tells what would be done. ``ended_at`` becomes the time of the last event
+        (without one, the start), since nothing happened after it. A live session is never touched,
+        nor is a damaged or newer one: they are told. An older one is migrated, as by :meth:`open`.
+        """
+        from statebackend import reaping
+
+        target = validation.check_word("status", SessionStatus, status)
+        if target is SessionStatus.RUNNING:
+            raise InvalidValue("status", "a session that is closed is not running")
+        if isinstance(session_ids, str):
+            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
+        if session_ids is not None:
+            session_ids = dict.fromkeys(session_ids)
+            for each in session_ids:
+                validation.check_text("session_ids", each)
+        return [*reaping.reap_each(self.directory, target, session_ids, dry_run=dry_run)]
 
     def tree(self, session_id: str | None = None) -> SessionTree:
         """Return all sessions as trees, or the one below *session_id*, with their cost.

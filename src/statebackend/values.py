@@ -411,3 +411,31 @@ class Finding:
     what: str
     text: str
     count: int = 1
+
+
+class ReapOutcome(StrEnum):
+    """What became of one session. Only ``reaped`` changed it."""
+
+    REAPED = "reaped"
+    STALE = "stale"
+    LIVE = "live"
+    ENDED = "ended"
+    NEWER = "newer"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReapResult:
+    """What became of one session that was to be closed for its writer.
+
+    ``stale`` ones wait to be closed (a dry run). Left alone are ``live`` ones, which have a writer,
+    ``ended`` ones, which are not running (any more), and ``newer`` ones of a newer program.
+    ``status`` is what the session has now, None where that could not be told. ``ended_at`` is what
+    it has, or (if ``stale``) would be given. ``error`` says why a session was not closed.
+    """
+
+    session_id: str
+    outcome: ReapOutcome
+    status: SessionStatus | str | None
+    ended_at: datetime | str | None
+    error: StateBackendError | None

@@ -101,7 +101,9 @@ def test_a_full_disk_is_told(shell: Shell, backend: StateBackend) -> None:
     assert result.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("command", [*READS.values(), "plan --rules", "import {file}"])
+@pytest.mark.parametrize(
+    "command", [*READS.values(), "plan --rules", "import {file}", "reap", "reap --yes"]
+)
 def test_nothing_reads_stdin(
     backend: StateBackend, spawn: Spawn, tmp_path: Path, command: str
 ) -> None:

@@ -23,7 +23,14 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, NoReturn
 
-from statebackend import EventKind, Session, SessionLocked, StateBackend, StateBackendError
+from statebackend import (
+    EventKind,
+    InvalidTransition,
+    Session,
+    SessionLocked,
+    StateBackend,
+    StateBackendError,
+)
 from tests.crash import samples
 
 
@@ -119,6 +126,26 @@ def churn(directory: str, session_id: str, times: str, number: str) -> None:
             held += 1
             marker.unlink()
     say(held)
+
+
+def race_to_append(directory: str, _number: str) -> None:
+    """At each line, an id, resume that session and append to it; say how it went."""
+    backend = StateBackend(directory)
+    while session_id := hear():
+        try:
+            with backend.open(session_id) as session:
+                samples.append(session)
+            say("appended")
+        except (SessionLocked, InvalidTransition):
+            say("refused")
+
+
+def race_to_reap(directory: str, _number: str) -> None:
+    """At each line, an id, close that session for its dead writer; say what became of it."""
+    backend = StateBackend(directory)
+    while session_id := hear():
+        (row,) = backend.reap("failed", session_ids=[session_id], dry_run=False)
+        say(row.outcome)
 
 
 def open_as_nobody(directory: str, session_id: str) -> None:

@@ -27,6 +27,7 @@ COMMANDS = (
     "migrate",
     "verify",
     "recover",
+    "reap",
     "import",
     "doctor",
 )

@@ -150,7 +150,7 @@ def _of_sessions(sessions: Sessions) -> Iterator[Finding]:
     if sessions.stale:
         yield Finding(
             "problem",
-            "say running but have no writer: their process ended without saying how",
+            "say running but have no writer: their process ended without saying how (see reap)",
             tuple(sessions.stale),
         )
 
