@@ -73,6 +73,13 @@ def read(path: Path, page_size: int | None = None) -> Log | None:
         os.close(descriptor)
 
 
+def stated_page_size(descriptor: int) -> int | None:
+    """Return the page size (bytes) in the header of the log *descriptor*, None if it is damaged."""
+    head = os.pread(descriptor, _HEADER, 0)
+    _order, seed, _salts = _header(head)
+    return None if seed is None else _page_size(head[8:12])
+
+
 def newest_page_1(descriptor: int) -> bytes | None:
     """Return the newest committed image of page 1 in the log *descriptor*, None if it has none.
 
@@ -168,12 +175,12 @@ def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: 
     while sound_header and intact < len(frames) and ours[intact] and frames[intact].whole:
         intact += 1
     live = _end_of_last_commit(frames, range(intact))
-    usable = [at for at in range(intact, len(frames)) if ours[at] and frames[at].whole]
+    usable = [at for at in range(live, len(frames)) if ours[at] and frames[at].whole]
     ends = [at for at in range(intact, len(frames)) if ours[at] and frames[at].frame.pages_after]
     # The first transaction at or behind the break may have been the last one, torn by a power cut
     # and never acknowledged. Whatever was committed after it, was begun after it was.
     first_end = ends[0] if sound_header and ends else -1
-    lost = [at for at in usable if frames[at].frame.pages_after and at > first_end]
+    lost = [at for at in usable if frames[at].frame.pages_after and at > max(first_end, intact)]
     behind = [at for at in usable if lost and at <= lost[-1]]
     return Log(
         page_size,

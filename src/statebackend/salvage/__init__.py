@@ -30,7 +30,6 @@ _LEAST_WIPED = 16
 _LEAST_ID_CHARACTERS = 8
 _DAMAGED_CHARACTERS = 4
 _MOST = 0.9
-_TREE_PAGES = {cells.LEAF_TABLE, cells.INTERIOR_TABLE, cells.LEAF_INDEX, cells.INTERIOR_INDEX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +126,29 @@ class _Salvager:
     # -- rows where a page says they are -------------------------------------------------------
 
     def _take_pages(self) -> None:
+        strays = []
         for number in self._survey.leaves:
-            which, offset = self._images.current.get(number, (FILE, 0))
-            behind = which == LOG and offset in self._lost_log
             page = self._images.page(number)
-            self._take_page(number, page, "log" if behind else "page")
+            if self._is_stray(number, page):
+                strays.append(number)
+            else:
+                self._take_page(number, page)
+        for number in strays:  # copies of pages that are elsewhere, or hold what is nowhere else
+            self._take_page(number, self._images.page(number))
 
-    def _take_page(self, number: int, page: bytes, route: str) -> None:
+    def _is_stray(self, number: int, page: bytes) -> bool:
+        """Tell whether the rows of a page are not those that the page above it says it has."""
+        lower, upper = self._survey.bounds.get(number, (None, None))
+        rowids = [cell.rowid for cell in self._cells(number, page)]
+        outside = sum(
+            (lower is not None and rowid <= lower) or (upper is not None and rowid > upper)
+            for rowid in rowids
+        )
+        return outside * 2 > len(rowids)
+
+    def _take_page(self, number: int, page: bytes) -> None:
+        which, offset = self._images.current.get(number, (FILE, 0))
+        route = "log" if which == LOG and offset in self._lost_log else "page"
         by_shape: dict[str, list[cells.Cell]] = {}
         for cell in self._cells(number, page):
             shape = shape_of(self._new.shapes, cell.types)
@@ -146,7 +161,7 @@ class _Salvager:
     def _cells(self, number: int, page: bytes) -> Iterator[cells.Cell]:
         for start in cells.pointers(page, 100 if number == 1 else 0, self._images.usable):
             cell = cells.cell(page, start, self._images.usable)
-            if cell is not None:
+            if cell is not None and not self._images.is_cut(number, cell.end):
                 yield cell
 
     def _take_cells(
@@ -184,14 +199,16 @@ class _Salvager:
     def _record(self, page: bytes, cell: cells.Cell, shape: Shape) -> bytes | None:
         """Return the whole record of *cell*; None if its overflow pages do not add up to it."""
         local = page[cell.header : cell.header + cell.local]
-        if not cell.overflow:
+        if cell.local == cell.payload:
             return local
         chain = self._chain(cell.overflow, cell.payload - cell.local, local)
         if chain is None:
             return None
         owner = (shape.table, cell.rowid)
-        pages, rest = chain
+        pages, rest, ended = chain
         others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
+        if others and not ended:
+            return None
         if others:
             # One of them points into the other's pages, and nothing says which.
             for table, sequence in others:
@@ -204,7 +221,7 @@ class _Salvager:
             self._claims[one] = owner
         return local + rest
 
-    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes] | None:
+    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes, bool] | None:
         usable = self._images.usable
         pages: list[int] = []
         parts: list[bytes] = []
@@ -217,17 +234,18 @@ class _Salvager:
             page = self._images.page(number)
             part = page[4 : min(usable, 4 + size)]
             wiped = len(part) >= _LEAST_WIPED and last != b"\0" and not any(page)
-            if wiped or page[0] in _TREE_PAGES or (page[0] and len(part) < size):
+            if self._images.is_cut(number, 4 + len(part)):
+                return None
+            if wiped or page[0] in cells.TREE_PAGES or (page[0] and len(part) < size):
                 return None
             pages.append(number)
             parts.append(part)
             size -= len(part)
             last = part[-1:]
             number = int.from_bytes(page[:4], "big")
-        # Behind the last page SQLite follows no pointer, so a damaged one there does no harm.
-        # One to another page is a sign that this chain is not the row's own.
-        elsewhere = number & (number - 1) and number <= self._images.page_count
-        return None if elsewhere and number not in pages else (pages, b"".join(parts))
+        # Behind the last page SQLite follows no pointer, so a damaged one there does no harm; but
+        # it may as well show that the chain is another row's.
+        return pages, b"".join(parts), number == 0
 
     # -- numbers that nothing confirms ---------------------------------------------------------
 
@@ -308,16 +326,17 @@ class _Salvager:
         shapes = [one for one in self._new.shapes.values() if one.table != "producers"]
         for number in self._survey.others:
             if number not in self._claims:
-                self._take_carved(self._images.page(number), shapes)
+                self._take_carved(number, self._images.page(number), shapes)
         for number in self._survey.leaves:
             page = self._images.page(number)
             explained = [(cell.start, cell.end) for cell in self._cells(number, page)]
             if sum(end - start for start, end in explained) < usable - 64:
-                self._take_carved(unexplained(page, explained), shapes)
+                self._take_carved(number, unexplained(page, explained), shapes)
 
-    def _take_carved(self, page: bytes, shapes: list[Shape]) -> None:
+    def _take_carved(self, number: int, page: bytes, shapes: list[Shape]) -> None:
         for shape, cell in carve(page, self._images.usable, shapes):
-            self._take_if_missing(page, shape, cell, "carved")
+            if not self._images.is_cut(number, cell.end):
+                self._take_if_missing(page, shape, cell, "carved")
 
     def _take_if_missing(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
         if shape.key is None:
@@ -361,7 +380,8 @@ class _Salvager:
     def _take_older(self) -> None:
         for number, which, offset in self._older():
             page = self._images.image(which, offset)
-            if page[0 if number > 1 else 100] != cells.LEAF_TABLE:
+            cut = which == FILE and offset + self._images.page_size > self._images.size
+            if cut or page[0 if number > 1 else 100] != cells.LEAF_TABLE:
                 continue
             for cell in self._cells(number, page):
                 shape = shape_of(self._new.shapes, cell.types)

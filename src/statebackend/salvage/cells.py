@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAF_TABLE, INTERIOR_TABLE, LEAF_INDEX, INTERIOR_INDEX = 0x0D, 0x05, 0x0A, 0x02
+TREE_PAGES = frozenset({LEAF_TABLE, INTERIOR_TABLE, LEAF_INDEX, INTERIOR_INDEX})
 
 _INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
 _REAL, _ZERO, _ONE = 7, 8, 9

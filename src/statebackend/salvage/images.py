@@ -94,6 +94,10 @@ class Images:
         found = os.pread(self._files[which], self.page_size, offset)
         return found if len(found) == self.page_size else found.ljust(self.page_size, b"\0")
 
+    def is_cut(self, number: int, end: int) -> bool:
+        """Tell whether the file ends before byte *end* of page *number*, as that page counts."""
+        return number not in self.current and (number - 1) * self.page_size + end > self.size
+
     def pages(self) -> Iterator[tuple[int, bytes]]:
         """Return every page that counts, in order of its number."""
         for number in range(1, self.page_count + 1):
@@ -137,12 +141,14 @@ class Images:
         stated = 65536 if stated == 1 else stated
         sizes = [stated] if _possible(stated) else []
         with suppress(KeyError):
-            found = int.from_bytes(os.pread(self._files[LOG], 12, 0)[8:12], "big")
-            sizes += [found] if _possible(found) else []
+            sizes += [size for size in [wal.stated_page_size(self._files[LOG])] if size]
         if len(sizes) == 2 and sizes[0] == sizes[1]:
             return sizes[0]
-        sizes += _LIKELY_PAGE_SIZES
-        return max(sizes, key=self._cells_at)
+        # What is stated somewhere needs less to show for it.
+        return max(
+            [*sizes, *_LIKELY_PAGE_SIZES],
+            key=lambda size: self._cells_at(size) * (4 if size in sizes else 1),
+        )
 
     def _cells_at(self, page_size: int) -> int:
         """Count the cells of tables in a sample of pages, were they *page_size* bytes long."""

@@ -8,7 +8,7 @@ from statebackend.ids import is_session_id
 from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
 
-_EVENT_COLUMNS, _META_COLUMNS = 9, 7
+_EVENT_COLUMNS, _META_COLUMNS, _LEAST_LEDGER_COLUMNS = 9, 7, 8
 
 
 def lay_sidecars(images: Images, session_id: str) -> list[str]:
@@ -16,7 +16,8 @@ def lay_sidecars(images: Images, session_id: str) -> list[str]:
     notes = []
     journal = images.journal_pages()
     if journal:
-        if _are_ours(images, [(JOURNAL, at) for _page, at in journal], session_id):
+        places = [(page, JOURNAL, at) for page, at in journal]
+        if _are_ours(images, places, session_id, unless_shown=False):
             for page, at in journal:
                 images.lay(JOURNAL, page, at)
             notes.append("a rollback journal was laid over the file")
@@ -26,12 +27,14 @@ def lay_sidecars(images: Images, session_id: str) -> list[str]:
     if log is None:
         return notes
     frames = [*log.live, *log.behind]
-    places = [(LOG, frame.offset) for frame in frames]
-    if log.page_size != images.page_size or not _are_ours(images, places, session_id):
+    places = [(frame.page, LOG, frame.offset) for frame in frames]
+    if log.page_size != images.page_size or not _are_ours(
+        images, places, session_id, unless_shown=True
+    ):
         images.log = None
         notes.append("the write-ahead log is another session's; kept, not used")
         return notes
-    if frames and _is_outdated(images, places):
+    if frames and _is_outdated(images, [place[1:] for place in places]):
         images.older += [(frame.page, LOG, frame.offset) for frame in reversed(frames)]
         notes.append("the write-ahead log is older than the file; used for lost rows only")
         return notes
@@ -45,27 +48,53 @@ def lay_sidecars(images: Images, session_id: str) -> list[str]:
     return notes
 
 
-def _are_ours(images: Images, places: Iterable[tuple[int, int]], session_id: str) -> bool:
-    """Tell whether images agree with the file: same events under the same numbers, same session."""
-    theirs: dict[int, bytes] = {}
-    their_ids: set[str] = set()
-    for which, offset in places:
-        for number, value in _known(images, images.image(which, offset)):
-            if number is None:
-                their_ids.add(value.decode(errors="replace"))
-            else:
-                theirs[number] = value
-    same = different = 0
-    for page in range(1, -(-images.size // images.page_size) + 1):
-        for number, value in _known(
-            images, images.image(FILE, (page - 1) * images.page_size), header=100 * (page == 1)
-        ):
-            if number is not None and number in theirs:
-                same += theirs[number] == value
-                different += theirs[number] != value
-    if same or different:
-        return same >= different
-    return session_id in their_ids or not any(is_session_id(one) for one in their_ids)
+def _are_ours(
+    images: Images, places: list[tuple[int, int, int]], session_id: str, *, unless_shown: bool
+) -> bool:
+    """Tell whether these images (page, file, offset) are of the same session as the file.
+
+    A session only grows. So what a page of the file holds is in the images that would hide such
+    pages, or the other way round where those are older; another session's hold something else.
+    Where nothing can be compared, the answer is *unless_shown*: a session has a log in its ordinary
+    life, but no journal.
+    """
+    theirs = {one for _page, which, at in places for one in _held(images, images.image(which, at))}
+    ours = {
+        one
+        for page in {page for page, _which, _at in places}
+        if 1 < page <= images.size // images.page_size
+        for one in _held(images, images.image(FILE, (page - 1) * images.page_size))
+    }
+    if ours and theirs:
+        return len(ours & theirs) * 2 >= min(len(ours), len(theirs))
+    named = {
+        value.decode(errors="replace")
+        for _page, which, at in places
+        for number, value in _known(images, images.image(which, at))
+        if number is None
+    }
+    if session_id in named:
+        return True
+    return unless_shown and not any(map(is_session_id, named))
+
+
+def _held(images: Images, page: bytes) -> Iterator[bytes]:
+    """Return what a page holds that never changes: its cells, without pointers to other pages."""
+    kind = page[0]
+    if kind not in cells.TREE_PAGES:
+        return
+    if kind in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
+        for record in cells.index_records(page, 0, images.usable):
+            yield repr(record).encode()
+    elif kind == cells.INTERIOR_TABLE:
+        for child, key in cells.children(page, 0, images.usable):
+            if key is not None:
+                yield b"%d %d" % (child, key)
+    else:
+        for at in cells.pointers(page, 0, images.usable):
+            found = cells.cell(page, at, images.usable)
+            if found is not None and len(found.types) >= _LEAST_LEDGER_COLUMNS:
+                yield page[at : found.end]
 
 
 def _is_outdated(images: Images, places: Iterable[tuple[int, int]]) -> bool:
