@@ -8,9 +8,11 @@ pages is nobody else's (SB-34; specification, "Corruption recovery").
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +96,7 @@ class _Salvager:
         self._claims: dict[int, tuple[str, int]] = {}
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
-        self._missing_ids: dict[int, bytes] = {}
+        self._known_missing: dict[int, list[bytes]] = {}
         self._index_is_whole = False
         self._bound = images.pages_once() * images.page_size // _LEAST_ROW_BYTES
         self._lost_log = {frame.offset for frame in images.log.behind} if images.log else set()
@@ -129,28 +131,30 @@ class _Salvager:
         strays = []
         for number in self._survey.leaves:
             page = self._images.page(number)
-            if self._is_stray(number, page):
+            found = list(self._cells(number, page))
+            if self._is_stray(number, found):
                 strays.append(number)
             else:
-                self._take_page(number, page)
+                self._take_page(number, page, found)
         for number in strays:  # copies of pages that are elsewhere, or hold what is nowhere else
-            self._take_page(number, self._images.page(number))
+            page = self._images.page(number)
+            self._take_page(number, page, list(self._cells(number, page)))
 
-    def _is_stray(self, number: int, page: bytes) -> bool:
+    def _is_stray(self, number: int, found: Sequence[cells.Cell]) -> bool:
         """Tell whether the rows of a page are not those that the page above it says it has."""
         lower, upper = self._survey.bounds.get(number, (None, None))
-        rowids = [cell.rowid for cell in self._cells(number, page)]
         outside = sum(
-            (lower is not None and rowid <= lower) or (upper is not None and rowid > upper)
-            for rowid in rowids
+            (lower is not None and cell.rowid <= lower)
+            or (upper is not None and cell.rowid > upper)
+            for cell in found
         )
-        return outside * 2 > len(rowids)
+        return outside * 2 > len(found)
 
-    def _take_page(self, number: int, page: bytes) -> None:
+    def _take_page(self, number: int, page: bytes, all_cells: Sequence[cells.Cell]) -> None:
         which, offset = self._images.current.get(number, (FILE, 0))
         route = "log" if which == LOG and offset in self._lost_log else "page"
         by_shape: dict[str, list[cells.Cell]] = {}
-        for cell in self._cells(number, page):
+        for cell in all_cells:
             shape = shape_of(self._new.shapes, cell.types)
             if shape is not None:
                 by_shape.setdefault(shape.table, []).append(cell)
@@ -307,21 +311,19 @@ class _Salvager:
         return False
 
     def _learn_missing(self) -> None:
-        """Ask the indexes for the ids of the events that are not there."""
-        known = in_index = 0
+        """Ask the indexes what they know of the events that are not there."""
+        gaps = list(self._new.missing("events", self._bound))
+        starts = [first for first, _last in gaps]
+        known = 0
         for text, number in witnesses(self._images, self._survey.indexes):
-            if not _is_id(text):
-                continue
-            in_index += 1
-            if self._new.has(self._new.shapes["events"], number):
-                known += 1
-            else:
-                self._missing_ids[number] = text
-        kept = self._new.routes["events"].total()
-        self._index_is_whole = kept > 0 and known >= _MOST * kept
+            at = bisect_right(starts, number) - 1
+            if at < 0 or number > gaps[at][1]:
+                known += _is_id(text)
+            elif number <= self._bound:
+                self._known_missing.setdefault(number, []).append(text)
+        self._index_is_whole = known >= _MOST * self._new.routes["events"].total() > 0
 
     def _carve(self) -> None:
-        usable = self._images.usable
         # Producers follow from the events, so those need no guessing.
         shapes = [one for one in self._new.shapes.values() if one.table != "producers"]
         for number in self._survey.others:
@@ -330,7 +332,7 @@ class _Salvager:
         for number in self._survey.leaves:
             page = self._images.page(number)
             explained = [(cell.start, cell.end) for cell in self._cells(number, page)]
-            if sum(end - start for start, end in explained) < usable - 64:
+            if cells.holds_more(page, 100 if number == 1 else 0, explained, self._images.usable):
                 self._take_carved(number, unexplained(page, explained), shapes)
 
     def _take_carved(self, number: int, page: bytes, shapes: list[Shape]) -> None:
@@ -359,10 +361,10 @@ class _Salvager:
         None if nothing does.
         """
         if one.shape.table == "events":
-            known = self._missing_ids.get(number)
-            if known is not None and known != _stored_id(one):
+            known = [text for text in self._known_missing.get(number, ()) if _is_id(text)]
+            if known and _stored_id(one) not in known:
                 return "the index of ids knows another event under its sequence"
-            if known is None and self._index_is_whole:
+            if not known and self._index_is_whole:
                 return "the index of ids does not know it"
             return None
         event = one.values[1]
@@ -456,8 +458,9 @@ class _Salvager:
             highest[table] = max([highest[table], *(n for n in stated if n <= self._bound)])
         traces = [
             number
-            for _text, number in witnesses(self._images, self._survey.indexes)
-            if highest["events"] < number <= self._bound
+            for number, texts in self._known_missing.items()
+            for _text in texts
+            if number > highest["events"]
         ]
         for table, column in (
             ("cost_ledger", "event_sequence"),
@@ -474,13 +477,9 @@ class _Salvager:
 
     def _note_missing_events(self, missing: Sequence[tuple[int, int]]) -> None:
         """Say what the indexes still know of lost events."""
-        if not missing:
-            return
-        known: dict[int, list[str]] = {}
-        for text, number in witnesses(self._images, self._survey.indexes):
-            if len(known) < 50 and any(first <= number <= last for first, last in missing):
-                known.setdefault(number, []).append(text.decode(errors="replace"))
-        for number, texts in sorted(known.items()):
+        numbers = (number for first, last in missing for number in range(first, last + 1))
+        for number in islice((one for one in numbers if one in self._known_missing), 50):
+            texts = (text.decode(errors="replace") for text in self._known_missing[number])
             self._new.note(f"events sequence {number} is lost; known of it: {', '.join(texts)}")
 
     def _table(self, name: str, missing: tuple[tuple[int, int], ...]) -> TableRecovery:

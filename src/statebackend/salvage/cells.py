@@ -7,14 +7,15 @@ Nothing here believes a length: what does not add up is not a cell. The format i
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 LEAF_TABLE, INTERIOR_TABLE, LEAF_INDEX, INTERIOR_INDEX = 0x0D, 0x05, 0x0A, 0x02
 TREE_PAGES = frozenset({LEAF_TABLE, INTERIOR_TABLE, LEAF_INDEX, INTERIOR_INDEX})
 
-_INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
+_FRAGMENTS = 64
+_SMALL_BYTES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 _REAL, _ZERO, _ONE = 7, 8, 9
 
 
@@ -61,11 +62,7 @@ def local_size(payload: int, usable: int, *, index: bool = False) -> int:
 
 def value_bytes(serial_type: int) -> int:
     """Return how many bytes a value of *serial_type* takes."""
-    if serial_type >= 12:
-        return (serial_type - 12) >> 1
-    if serial_type <= 6:
-        return _INTEGER_BYTES[serial_type]
-    return 8 if serial_type == _REAL else 0
+    return (serial_type - 12) >> 1 if serial_type >= 12 else _SMALL_BYTES[serial_type]
 
 
 def cell(page: bytes, start: int, usable: int) -> Cell | None:
@@ -100,11 +97,18 @@ def _types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...
     types = []
     body = 0
     while at < end:
-        serial_type, at = varint(page, at)
-        if serial_type < 0 or serial_type in (10, 11):
+        serial_type = page[at]
+        if serial_type < 0x80:
+            at += 1
+        else:
+            serial_type, at = varint(page, at)
+        if serial_type >= 12:
+            body += (serial_type - 12) >> 1
+        elif serial_type < 0 or serial_type in {10, 11}:
             return None
+        else:
+            body += _SMALL_BYTES[serial_type]
         types.append(serial_type)
-        body += value_bytes(serial_type)
     return tuple(types) if at == end and size + body == payload else None
 
 
@@ -137,6 +141,13 @@ def pointers(page: bytes, header: int, usable: int) -> list[int]:
     count = min(count, (usable - first) // 2)
     found = struct.unpack_from(f">{count}H", page, first)
     return [at for at in found if first + 2 * count <= at < usable]
+
+
+def holds_more(page: bytes, header: int, found: Sequence[tuple[int, int]], usable: int) -> bool:
+    """Tell whether a table's leaf holds bytes of cells beside those *found* (start, end)."""
+    (count, content) = struct.unpack_from(">HH", page, header + 3)
+    covered = sum(end - start for start, end in found)
+    return count != len(found) or usable - (content or 65536) > covered + _FRAGMENTS
 
 
 def index_records(page: bytes, header: int, usable: int) -> Iterator[list[Any]]:

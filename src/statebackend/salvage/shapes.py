@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from statebackend.salvage import cells
@@ -56,6 +57,7 @@ class Shape:
                 return False
         return wrong_nulls <= 1
 
+    @cache  # noqa: B019 - of five tables
     def pattern(self) -> re.Pattern[bytes]:
         """Return what the header of a stored row looks like, to find one among other bytes."""
         parts = [rb"[\x03-\x40]"]
