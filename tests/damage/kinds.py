@@ -152,11 +152,12 @@ def lost_writes(hurt: Hurt) -> None:
 
 def _flips(count: int) -> Callable[[Hurt], None]:
     def flip(hurt: Hurt) -> None:
-        for _number in range(count):
+        # Where every row is hit several times, nothing is left to be known by.
+        for _number in range(min(count, len(hurt.main) // 512)):
             bit = hurt.dice.randrange(8 * len(hurt.main))
             hurt.main[bit // 8] ^= 1 << bit % 8
 
-    flip.__doc__ = f"Turn {count} bits over."
+    flip.__doc__ = f"Turn {count} bits over, one in 512 bytes at most."
     return flip
 
 

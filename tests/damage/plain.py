@@ -46,11 +46,13 @@ def readable(path: Path, wanted: Rows) -> dict[str, set[Values]]:
         driver.text_factory = _text
         for table in TABLES:
             rows = wanted[table]
+            wrong: set[Values] = set()
             for ending in ("", " ORDER BY rowid DESC"):
                 for row in _each(driver, f"SELECT * FROM {table}{ending}"):
-                    if rows.get(key_of(table, row)) == row:
-                        found[table].add(key_of(table, row))
+                    key = key_of(table, row)
+                    (found[table] if rows.get(key) == row else wrong).add(key)
             _by_key(driver, table, rows, found[table])
+            found[table] -= wrong  # of two copies that differ, nobody knows which is right
     return found
 
 

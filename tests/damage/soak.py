@@ -127,6 +127,8 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
         for table, rows in judge.base.rows.items()
     }
     readable = plain.readable(copy, wanted)
+    for table, rows in judge.foreign.rows.items():
+        readable[table] -= rows.keys()  # it may have been read out of the other session's log
     backend = StateBackend(path.parent)
     with _warnings() as said:
         started = time.perf_counter()

@@ -32,6 +32,7 @@ _LEAST_WIPED = 16
 _LEAST_ID_CHARACTERS = 8
 _DAMAGED_CHARACTERS = 4
 _MOST = 0.9
+_LAST_RESORTS = {"older image", "carved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +198,18 @@ class _Salvager:
         one = row(shape, cell.rowid, cell.types, record)
         if shape.table == "session_meta":
             self._metas.append((one, route))
-        else:
-            self._new.insert(one, route, only_if_missing=route == "older image")
+        elif route not in _LAST_RESORTS:
+            self._new.insert(one, route)
+        elif one.unfit is None and self._is_of_an_event(one.values):
+            self._new.insert(one, route, only_if_missing=True)
+
+    def _is_of_an_event(self, producer: tuple[Any, ...]) -> bool:
+        """Tell whether an event is of this producer: one of a last resort is else not believed."""
+        query = (
+            "SELECT 1 FROM events WHERE "
+            "(producer_category, producer_name, producer_version) = (?, ?, ?) LIMIT 1"
+        )
+        return self._new.driver.execute(query, producer[:3]).fetchone() is not None
 
     def _record(self, page: bytes, cell: cells.Cell, shape: Shape) -> bytes | None:
         """Return the whole record of *cell*; None if its overflow pages do not add up to it."""
@@ -324,8 +335,7 @@ class _Salvager:
         self._index_is_whole = known >= _MOST * self._new.routes["events"].total() > 0
 
     def _carve(self) -> None:
-        # Producers follow from the events, so those need no guessing.
-        shapes = [one for one in self._new.shapes.values() if one.table != "producers"]
+        shapes = list(self._new.shapes.values())
         for number in self._survey.others:
             if number not in self._claims:
                 self._take_carved(number, self._images.page(number), shapes)

@@ -19,7 +19,7 @@ from statebackend.salvage import cells
 _MAGIC = b"SQLite format 3\0"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _LIKELY_PAGE_SIZES = (4096, 1024, 8192, 2048, 16384, 512, 32768, 65536)
-_SAMPLE_PAGES = 64
+_SAMPLE_BYTES = 1 << 20
 
 FILE, LOG, JOURNAL = range(3)
 
@@ -46,13 +46,14 @@ class Images:
             with suppress(FileNotFoundError):
                 self._open(JOURNAL, journal_path(path))
             self._head = os.pread(self._files[FILE], 100, 0)
+            head = self._head
+            self._reserved = head[20] if head.startswith(_MAGIC) and head[20] < 33 else 0
             self.page_size = self._page_size()
             self.log = wal.read(path, self.page_size)
         except BaseException:
             self.close()
             raise
-        reserved = self._head[20] if self._head.startswith(_MAGIC) and self._head[20] < 33 else 0
-        self.usable = self.page_size - reserved
+        self.usable = self.page_size - self._reserved
         self.current: dict[int, tuple[int, int]] = {}
         self.older: list[tuple[int, int, int]] = []
         self.page_count = -(-self.size // self.page_size)
@@ -113,6 +114,11 @@ class Images:
             if image.startswith(_MAGIC):
                 yield int.from_bytes(image[60:64], "big", signed=True)
 
+    def is_whole(self) -> bool:
+        """Tell whether the file has as many pages as its header says."""
+        stated = int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
+        return stated * self.page_size == self.size
+
     def pages_once(self) -> int:
         """Return how many pages the file had, by its header where that can be believed."""
         stated = int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
@@ -144,20 +150,25 @@ class Images:
             sizes += [size for size in [wal.stated_page_size(self._files[LOG])] if size]
         if len(sizes) == 2 and sizes[0] == sizes[1]:
             return sizes[0]
-        # What is stated somewhere needs less to show for it.
         return max(
             [*sizes, *_LIKELY_PAGE_SIZES],
-            key=lambda size: self._cells_at(size) * (4 if size in sizes else 1),
+            key=self._full_pages,
         )
 
-    def _cells_at(self, page_size: int) -> int:
-        """Count the cells of tables in a sample of pages, were they *page_size* bytes long."""
+    def _full_pages(self, page_size: int) -> int:
+        """Count the bytes of pages that are leaves of tables, were pages *page_size* bytes long.
+
+        The cells of a page are laid from its very end, so its size shows; a payload that holds an
+        image of a page has it anywhere.
+        """
         found = 0
-        for number in range(1, min(_SAMPLE_PAGES * 4096 // page_size, 4096) + 1):
+        for number in range(1, min(_SAMPLE_BYTES // page_size, self.size // page_size) + 1):
             page = self.image_of_size(number, page_size)
-            if len(page) == page_size and page[0] == cells.LEAF_TABLE:
-                starts = cells.pointers(page, 0, page_size)
-                found += sum(cells.cell(page, start, page_size) is not None for start in starts)
+            header = 100 if number == 1 else 0
+            if page[header] == cells.LEAF_TABLE:
+                starts = cells.pointers(page, header, page_size)
+                ends = [one.end for at in starts if (one := cells.cell(page, at, page_size))]
+                found += page_size if ends and max(ends) == page_size - self._reserved else 0
         return found
 
     def image_of_size(self, number: int, page_size: int) -> bytes:

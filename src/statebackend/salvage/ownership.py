@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from statebackend.ids import is_session_id
 from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
+from statebackend.wal import Log
 
 _EVENT_COLUMNS, _META_COLUMNS, _LEAST_LEDGER_COLUMNS = 9, 7, 8
 
@@ -28,8 +29,10 @@ def lay_sidecars(images: Images, session_id: str) -> list[str]:
         return notes
     frames = [*log.live, *log.behind]
     places = [(frame.page, LOG, frame.offset) for frame in frames]
-    if log.page_size != images.page_size or not _are_ours(
-        images, places, session_id, unless_shown=True
+    if (
+        log.page_size != images.page_size
+        or _leaves_out_pages(images, log)
+        or not _are_ours(images, places, session_id, unless_shown=True)
     ):
         images.log = None
         notes.append("the write-ahead log is another session's; kept, not used")
@@ -76,6 +79,16 @@ def _are_ours(
     if session_id in named:
         return True
     return unless_shown and not any(map(is_session_id, named))
+
+
+def _leaves_out_pages(images: Images, log: Log) -> bool:
+    """Tell whether pages behind the end of a whole file are neither in it nor in its log."""
+    if not images.is_whole() or not log.live or log.behind:
+        return False
+    there = {frame.page for frame in log.live}
+    return any(
+        page not in there for page in range(images.page_count + 1, log.live[-1].pages_after + 1)
+    )
 
 
 def _held(images: Images, page: bytes) -> Iterator[bytes]:

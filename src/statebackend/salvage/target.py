@@ -82,7 +82,7 @@ class Target:
         ).fetchone()
         if found is not None:
             self.driver.execute(f"DELETE FROM {table} WHERE sequence = ?", (sequence,))
-            self.routes[table] -= Counter(dict(self.routes[table].most_common(1)))  # one of them
+            self.routes[table][self.routes[table].most_common(1)[0][0]] -= 1  # most likely
             self.put_aside(Row(shape, found, (), None), why)
 
     def put_aside(self, row: Row, why: str) -> None:
