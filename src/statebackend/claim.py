@@ -25,7 +25,7 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from statebackend import timestamps
-from statebackend.errors import SessionForked, SessionLocked, StorageUnsupported
+from statebackend.errors import SessionForked, SessionLocked, StorageBusy, StorageUnsupported
 from statebackend.paths import SUFFIX, lock_path, private_directory
 
 FileKey = tuple[int, int]
@@ -82,6 +82,7 @@ class _Registry:
         self.claims: WeakValueDictionary[_ClaimKey, Claim] = WeakValueDictionary()
         self.open_files: Counter[FileKey] = Counter()
         self.inherited: set[FileKey] = set()
+        self.kept_off: set[FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
 
     def enter_child(self) -> None:
@@ -98,6 +99,7 @@ class _Registry:
         self.claims.clear()
         self.inherited |= set(self.open_files)
         self.open_files.clear()
+        self.kept_off.clear()
         self.keep_in_child.clear()
 
 
@@ -173,6 +175,28 @@ def untouched(path: Path) -> Iterator[bool]:
         yield is_untouched(path.name.removesuffix(SUFFIX), found)
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Tell whether this process has no connection on *path*, and let none be made in the block.
+
+    For what takes its time; other files can be opened and closed meanwhile, which :func:`untouched`
+    makes wait.
+    """
+    with untouched(path) as free:
+        if free:
+            found = path.stat()
+            key = (found.st_dev, found.st_ino)
+            _registry.kept_off.add(key)
+    if not free:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with _registry.mutex:
+            _registry.kept_off.discard(key)
+
+
 def mutex() -> AbstractContextManager[bool]:
     """Return the lock under which :func:`is_untouched` stays true."""
     return _registry.mutex
@@ -186,7 +210,7 @@ def is_untouched(stem: str, found: os.stat_result) -> bool:
     key = (found.st_dev, found.st_ino)
     if key in _registry.inherited:
         raise SessionForked(stem)
-    return key not in _registry.open_files
+    return key not in _registry.open_files and key not in _registry.kept_off
 
 
 def file_opened(path: Path) -> FileKey:
@@ -194,6 +218,8 @@ def file_opened(path: Path) -> FileKey:
     with untouched(path):
         found = path.stat()
         key = (found.st_dev, found.st_ino)
+        if key in _registry.kept_off:
+            raise StorageBusy(path, "is being recovered by another thread; try again")
         _registry.open_files[key] += 1
         return key
 

@@ -137,6 +137,7 @@ def _check(path: Path) -> None:
     with claim.untouched(path) as alone:
         if alone:
             check_log(path, header.look(path).page_size)
+    _read_ahead(path)
     file = claim.file_opened(path)
     try:
         integrity.check_file(path, immutable=not header.has_log(path))
@@ -221,7 +222,17 @@ def _look(path: Path, *, log: bool = False) -> header.Header | None:
         found = header.look(path)
         if log and claim.writer_of(path) is None:
             check_log(path, found.page_size)
-        return found
+    if log:
+        _read_ahead(path)
+    return found
+
+
+def _read_ahead(path: Path) -> None:
+    """Fetch a large file that is not in memory, in pieces, so that nobody waits long."""
+    position: int | None = 0
+    while position is not None:
+        with claim.untouched(path) as alone:
+            position = header.read_ahead(path, position) if alone else None
 
 
 def _opened(path: Path, connect: Callable[[FileKey], _Opened]) -> _Opened:

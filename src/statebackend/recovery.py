@@ -73,7 +73,7 @@ def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
     The new file has the session's own name. Raises :class:`SessionUnreadable` when nothing can be
     saved, and :class:`StorageError` while this process has the session open.
     """
-    with os_error(path), claim.untouched(path) as alone:
+    with os_error(path), claim.alone(path) as alone:
         if not alone:
             raise _open_here(path)
         target = folder / path.name
@@ -125,7 +125,7 @@ def _others_out(path: Path) -> Iterator[int]:
     Every connection on a session in WAL mode holds a shared lock there. Closing any descriptor of
     the file would give the lock up, so this one is the only one.
     """
-    with claim.untouched(path) as alone:
+    with claim.alone(path) as alone:
         if not alone:
             raise _open_here(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -95,6 +95,7 @@ class _Salvager:
         self._version = version
         self._survey = survey(images)
         self._claims: dict[int, tuple[str, int]] = {}
+        self._unended: list[tuple[bytes, Shape, cells.Cell]] = []
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
         self._known_missing: dict[int, list[bytes]] = {}
@@ -105,6 +106,7 @@ class _Salvager:
     def run(self) -> Salvage:
         """Go from the surest source to the last resort, then count what is not there."""
         self._take_pages()
+        self._take_unended()
         self._settle_doubts()
         if self._gaps() or not self._metas:
             self._learn_missing()
@@ -219,11 +221,12 @@ class _Salvager:
         chain = self._chain(cell.overflow, cell.payload - cell.local, local)
         if chain is None:
             return None
-        owner = (shape.table, cell.rowid)
-        pages, rest, ended = chain
-        others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
-        if others and not ended:
+        pages, rest, behind = chain
+        if behind and not self._leads_nowhere(behind, pages):
+            self._unended.append((page, shape, cell))
             return None
+        owner = (shape.table, cell.rowid)
+        others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
         if others:
             # One of them points into the other's pages, and nothing says which.
             for table, sequence in others:
@@ -236,7 +239,7 @@ class _Salvager:
             self._claims[one] = owner
         return local + rest
 
-    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes, bool] | None:
+    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes, int] | None:
         usable = self._images.usable
         pages: list[int] = []
         parts: list[bytes] = []
@@ -258,9 +261,24 @@ class _Salvager:
             size -= len(part)
             last = part[-1:]
             number = int.from_bytes(page[:4], "big")
-        # Behind the last page SQLite follows no pointer, so a damaged one there does no harm; but
-        # it may as well show that the chain is another row's.
-        return pages, b"".join(parts), number == 0
+        return pages, b"".join(parts), number
+
+    def _leads_nowhere(self, behind: int, pages: list[int]) -> bool:
+        """Tell whether the pointer behind a chain's last page is damage, and nothing else.
+
+        SQLite does not look at it, so damage there does no harm. But where it leads on, to a page
+        that no other row has, the chain may be a longer row's, got at by a wrong pointer.
+        """
+        if behind > self._images.page_count or behind in pages or behind in self._claims:
+            return True
+        return self._images.page(behind)[0] in cells.TREE_PAGES
+
+    def _take_unended(self) -> None:
+        """Look again at rows whose chains led on, now that it is known which row has which page."""
+        unended, self._unended = self._unended, []
+        for page, shape, cell in unended:
+            self._take_cells(page, shape, [cell], "page", (None, None))
+        self._unended.clear()
 
     # -- numbers that nothing confirms ---------------------------------------------------------
 

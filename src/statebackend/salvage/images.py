@@ -116,8 +116,8 @@ class Images:
 
     def is_whole(self) -> bool:
         """Tell whether the file has as many pages as its header says."""
-        stated = int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
-        return stated * self.page_size == self.size
+        stated = int.from_bytes(self._head[28:32], "big")
+        return self._head.startswith(_MAGIC) and stated * self.page_size == self.size
 
     def pages_once(self) -> int:
         """Return how many pages the file had, by its header where that can be believed."""
