@@ -8,6 +8,7 @@ PYTHON  ?=
 WORKERS ?= 2
 CASES   ?= 2000
 SEED    ?= 1
+PEERS   ?= .venv-peers
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST  := $(BIN)/python -m pytest
@@ -24,7 +25,7 @@ unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-slow test-fast soak-migrate soak-damage test-all test-others check lint types imports coverage wheel-test \
-        bench bench-smoke format clean
+        bench bench-smoke bench-peers format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +58,18 @@ bench: $(DEVELOP) ## measure against bare sqlite3, print the table of ratios
 
 bench-smoke: $(DEVELOP) ## run every benchmark once, small: do they work at all
 	$(BIN)/python -m benchmarks --smoke
+
+# The peers bring a hundred packages, so they have an environment of their own.
+$(PEERS)/.installed: pyproject.toml benchmarks/peers/constraints.txt
+	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$(sh tools/find-python.sh) || exit 1; \
+	"$$python" -m venv $(PEERS)
+	@echo "Installing statebackend and its peers into $(PEERS)"
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install \
+	    --constraint benchmarks/peers/constraints.txt --editable '.[peers]'
+	@touch $@
+
+bench-peers: $(PEERS)/.installed ## measure an append against other stores, each with its defaults
+	$(PEERS)/bin/python -m benchmarks.peers
 
 # ── Testing it ───────────────────────────────────────────────────────────────────────────────
 

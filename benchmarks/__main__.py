@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import appending, listing, migrating, opening, replaying, sharing, starting
-from benchmarks.lab import Lab, temporary_folder
+from benchmarks.lab import Lab, machine, temporary_folder
 from benchmarks.measure import AnswersDiffer, Figure
 from benchmarks.table import table
 
@@ -48,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     with temporary_folder(options.directory) as folder:
         lab = Lab(folder, options.smoke)
         figures = [one for name in options.names or BENCHMARKS for one in _measured(name, lab)]
-    print(_machine(), table(figures), sep="\n\n")
+    print(machine(), table(figures), sep="\n\n")
     print(f"\n{time.monotonic() - start:.0f} s in all")
     differs = any(figure.differs for figure in figures)
     return int(differs or (options.strict and any(figure.missed for figure in figures)))
@@ -90,13 +87,6 @@ def _name(word: str) -> str:
     if word not in BENCHMARKS:
         raise argparse.ArgumentTypeError(f"{word!r} is not one of: {', '.join(BENCHMARKS)}")
     return word
-
-
-def _machine() -> str:
-    return (
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
-    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,3 +57,11 @@ def in_memory(path: Path) -> bool:
     real = path.resolve()
     mount = next(str(parent) for parent in (real, *real.parents) if str(parent) in kinds)
     return kinds[mount] in _MEMORY
+
+
+def machine() -> str:
+    """Return what a figure depends on besides the code."""
+    return (
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+    )

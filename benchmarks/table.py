@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from benchmarks.measure import Figure
 
@@ -12,15 +12,20 @@ _LEFT = (0, 5)
 
 def table(figures: Iterable[Figure]) -> str:
     """Return *figures* as lines of plain text."""
-    lines = [_HEADINGS, *(_cells(figure) for figure in figures)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return lines([_HEADINGS, *(_cells(figure) for figure in figures)], left=_LEFT)
+
+
+def lines(rows: Iterable[tuple[str, ...]], *, left: Collection[int]) -> str:
+    """Return *rows*, headings first, as lines of plain text; the columns *left* are flush left."""
+    headings, *others = rows
+    widths = [max(map(len, column)) for column in zip(headings, *others, strict=True)]
     rule = tuple("-" * width for width in widths)
-    return "\n".join(_line(cells, widths) for cells in (lines[0], rule, *lines[1:]))
+    return "\n".join(_line(cells, widths, left) for cells in (headings, rule, *others))
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+def _line(cells: tuple[str, ...], widths: list[int], left: Collection[int]) -> str:
     padded = (
-        cell.ljust(width) if column in _LEFT else cell.rjust(width)
+        cell.ljust(width) if column in left else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return "  ".join(padded).rstrip()
