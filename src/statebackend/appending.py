@@ -29,6 +29,7 @@ class Appends(ABC, Generic[Appended]):
 
     _row_limit_bytes: int
     _checked: set[tuple[EventKind, Producer]]
+    _last_checked: tuple[EventKind | None, Producer | None] = (None, None)
 
     @abstractmethod
     def _take(self, pending: PendingEvent) -> Appended: ...
@@ -71,7 +72,7 @@ class Appends(ABC, Generic[Appended]):
             if isinstance(producer, Producer) and _is_kernel_user(producer):
                 raise InvalidValue("cost", "a prompt of the user has no cost (SB-41)")
         return self._append(
-            EventKind.MESSAGE, producer, payload, schema_version, event_id, timestamp, cost=cost
+            _MESSAGE, producer, payload, schema_version, event_id, timestamp, cost=cost
         )
 
     def append_prompt(
@@ -115,20 +116,22 @@ class Appends(ABC, Generic[Appended]):
         cost: Cost | None = None,
         items: tuple[PlanItem, ...] = (),
     ) -> Appended:
-        try:
-            checked = (kind, producer) in self._checked
-        except TypeError:  # not hashable, so it holds something that is no text
-            checked = False
-        if not checked:
-            validation.check_producer(kind, producer)
-            self._checked.add((kind, producer))
+        if producer is not self._last_checked[1] or kind is not self._last_checked[0]:
+            self._check_producer(kind, producer)
         payload = validation.check_payload(payload)
         validation.check_text("schema_version", schema_version)
         if event_id is None:
             event_id = new_event_id()
         else:
             validation.check_text("event_id", event_id)
-        self._check_size(payload, event_id, schema_version, producer)
+        texts = len(event_id) + len(schema_version) + len(producer.name) + len(producer.version)
+        # UTF-8: at most 4 bytes a character
+        if len(payload) + 4 * texts + _ROW_OVERHEAD_BYTES > self._row_limit_bytes:
+            raise InvalidValue(
+                "payload",
+                f"{len(payload)} bytes make a row over SQLite's limit of "
+                f"{self._row_limit_bytes} bytes; store it elsewhere and refer to it",
+            )
         return self._take(
             PendingEvent(
                 event_id,
@@ -145,23 +148,23 @@ class Appends(ABC, Generic[Appended]):
             )
         )
 
-    def _check_size(
-        self, payload: bytes, event_id: str, schema_version: str, producer: Producer
-    ) -> None:
-        texts = len(event_id) + len(schema_version) + len(producer.name) + len(producer.version)
-        size = len(payload) + 4 * texts + _ROW_OVERHEAD_BYTES  # UTF-8: at most 4 bytes a character
-        if size > self._row_limit_bytes:
-            raise InvalidValue(
-                "payload",
-                f"{len(payload)} bytes make a row over SQLite's limit of "
-                f"{self._row_limit_bytes} bytes; store it elsewhere and refer to it",
-            )
+    def _check_producer(self, kind: EventKind, producer: Producer) -> None:
+        one = (kind, producer)
+        try:
+            checked = one in self._checked
+        except TypeError:  # not hashable, so it holds something that is no text
+            checked = False
+        if not checked:
+            validation.check_producer(kind, producer)
+            self._checked.add(one)
+        self._last_checked = one
 
 
 def _is_kernel_user(producer: Producer) -> bool:
-    return producer.category == ProducerCategory.KERNEL and producer.name == "user"
+    return producer.name == "user" and producer.category == ProducerCategory.KERNEL
 
 
+_MESSAGE = EventKind.MESSAGE  # a member of an enumeration is slow to look up on Python 3.11
 _OWN_METHODS = {
     EventKind.MESSAGE: "append_message (or append_prompt, for the user's turn)",
     EventKind.PLAN: "append_plan",

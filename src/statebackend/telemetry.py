@@ -51,6 +51,11 @@ def current() -> Telemetry:
     return _OFF if _configured is _OFF or _disabled.get() else _configured
 
 
+def is_off() -> bool:
+    """Tell whether a span would do nothing here: the appends ask, who have no time to spare."""
+    return _configured is _OFF or _disabled.get()
+
+
 def span(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
     """Return a span of the driver in force here."""
     if _configured is _OFF or _disabled.get():

@@ -96,6 +96,8 @@ _RESERVED = {
 
 def check_cost(cost: Cost) -> Cost:
     """Return *cost* if its numbers can be stored exactly as given (SB-16)."""
+    if type(cost) is Cost and _is_plain(cost):  # what most are, told at once
+        return cost
     if not isinstance(cost, Cost):
         raise InvalidValue("cost", f"must be a Cost or None, not {type(cost).__name__}")
     check_text("cost.provider_name", cost.provider_name)
@@ -106,6 +108,30 @@ def check_cost(cost: Cost) -> Cost:
     check_integer("cost.cache_read_tokens", cost.cache_read_tokens)
     _check_amount("cost.cost_usd", cost.cost_usd)
     return cost
+
+
+def _is_plain(cost: Cost) -> bool:
+    provider, model, usd = cost.provider_name, cost.model_id, cost.cost_usd
+    return (
+        type(provider) is str
+        and type(model) is str
+        and bool(provider and model)
+        and provider.isascii()
+        and model.isascii()
+        and "\0" not in provider
+        and "\0" not in model
+        and type(cost.input_tokens)
+        is type(cost.output_tokens)
+        is type(cost.cache_write_tokens)
+        is type(cost.cache_read_tokens)
+        is int
+        and 0 <= cost.input_tokens <= MAX_INTEGER
+        and 0 <= cost.output_tokens <= MAX_INTEGER
+        and 0 <= cost.cache_write_tokens <= MAX_INTEGER
+        and 0 <= cost.cache_read_tokens <= MAX_INTEGER
+        and type(usd) is float
+        and 0.0 <= usd < math.inf
+    )
 
 
 def _check_amount(field: str, value: float) -> None:

@@ -31,6 +31,7 @@ class Writer(Handle):
         self._driver = engine.driver_of(connection)
         self._line = Line()
         self._known_producers: set[Producer] = set()
+        self._last_producer: Producer | None = None  # of those: it is told without its hash
 
     @abstractmethod
     def _check_before_append(self) -> None:
@@ -63,14 +64,15 @@ class Writer(Handle):
 
     def _lead(self, unit: Unit) -> None:
         """Write what stands in line, until *unit* is done."""
+        line = self._line
         with self._lock:
             beneath = self._settle()
             try:
                 while not unit.done:
-                    taken = self._line.take(unit)
-                    if self._line.taken is taken:
+                    taken = line.take(unit)
+                    if line.taken is taken:
                         self._write_taken(taken)
-                        self._line.taken = None
+                        line.taken = None
             except BaseException:
                 unit.withdrawn = True
                 self._settle()
@@ -88,13 +90,14 @@ class Writer(Handle):
         whether there was one, so that :meth:`_begin_anew` is to be called at the end.
         """
         taken = self._line.taken
+        if taken is None:
+            self._roll_back()
+            return False
         if taken and self._are_kept(taken):
             for unit in taken:
                 if unit.sequences is not None or unit.error is not None:
                     unit.finish()
         self._roll_back()
-        if taken is None:
-            return False
         self._line.put_back()
         return True
 
@@ -150,9 +153,13 @@ class Writer(Handle):
             self._roll_back()
             return True
         if error is None:
+            known = self._known_producers
             for unit in units:
                 if unit.error is None:
-                    self._known_producers.update([one.producer for one in unit.pending])
+                    for one in unit.pending:
+                        if one.producer is not self._last_producer:
+                            known.add(one.producer)
+                            self._last_producer = one.producer
                 unit.finish()
             return True
         if len(units) > 1 and _is_of_one(error):
@@ -197,8 +204,9 @@ class Writer(Handle):
         sequence = events.insert(driver, pending)
         if not unit.done:  # by a signal handler, which wrote it under another number
             unit.sequences = (sequence,)
-        if pending.producer not in self._known_producers:
-            producers.insert_if_new(driver, pending.producer, sequence)
+        producer = pending.producer
+        if producer is not self._last_producer and producer not in self._known_producers:
+            producers.insert_if_new(driver, producer, sequence)
         if pending.cost is not None:
             costs.insert_one(driver, sequence, pending.cost)
         if pending.items:
