@@ -175,22 +175,20 @@ def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: 
     while sound_header and intact < len(frames) and ours[intact] and frames[intact].whole:
         intact += 1
     live = _end_of_last_commit(frames, range(intact))
-    usable = [at for at in range(live, len(frames)) if ours[at] and frames[at].whole]
     ends = [at for at in range(intact, len(frames)) if ours[at] and frames[at].frame.pages_after]
-    # The first transaction at or behind the break may have been the last one, torn by a power cut
-    # and never acknowledged. Whatever was committed after it, was begun after it was.
-    first_end = ends[0] if sound_header and ends else -1
-    lost = [at for at in usable if frames[at].frame.pages_after and at > max(first_end, intact)]
-    behind = [at for at in usable if lost and at <= lost[-1]]
+    # A transaction behind or at the break was acknowledged if anything was written after it: else
+    # it may be the last one, torn by a power cut. A damaged header is never one's work.
+    last = max((at for at in range(len(frames)) if ours[at]), default=-1)
+    lost = [at for at in ends if at < last or (frames[at].whole and at > ends[0])]
+    if not sound_header:
+        lost = [at for at in ends if frames[at].whole]
+    committed = range(live, lost[-1] + 1 if lost else live)
+    behind = [at for at in committed if ours[at] and frames[at].whole]
     return Log(
         page_size,
         tuple(one.frame for one in frames[:live]),
         tuple(frames[at].frame for at in behind),
-        tuple(
-            frames[at].frame
-            for at in range(intact, lost[-1] if lost else intact)
-            if not frames[at].whole
-        ),
+        tuple(frames[at].frame for at in committed if not frames[at].whole),
         tuple(one.frame for one, our in zip(frames, ours, strict=True) if not our and one.whole),
         len(lost),
     )

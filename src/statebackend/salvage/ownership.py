@@ -9,6 +9,7 @@ from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
 from statebackend.wal import Log
 
+_LEAST_EVIDENCE = 4
 _EVENT_COLUMNS, _META_COLUMNS, _LEAST_LEDGER_COLUMNS = 9, 7, 8
 
 
@@ -68,7 +69,7 @@ def _are_ours(
         if 1 < page <= images.size // images.page_size
         for one in _held(images, images.image(FILE, (page - 1) * images.page_size))
     }
-    if ours and theirs:
+    if min(len(ours), len(theirs)) >= _LEAST_EVIDENCE:
         return len(ours & theirs) * 2 >= min(len(ours), len(theirs))
     named = {
         value.decode(errors="replace")
