@@ -27,6 +27,9 @@ from statebackend.header import has_log
 from statebackend.paths import lock_path, sqlite_uri
 
 BUSY_TIMEOUT_MS = 5_000
+FOLD_TIMEOUT_MS = 500
+LOG_KEPT_BYTES = 8 * 1024 * 1024
+"""To so much a log that has been folded in is cut; one of SQLite's own folds is half of it."""
 _BEGIN = "statebackend_begin"
 APPEND_ONLY_TABLES = tuple(
     table.name for table in models.Base.metadata.sorted_tables if table.name != "session_meta"
@@ -47,6 +50,7 @@ def connect_for_writing(path: Path) -> Connection:
         driver = driver_of(connection)
         _write_ahead(driver, path)
         _durable(driver)
+        _short_log(driver)
         _references(driver, path)
     return connection
 
@@ -96,6 +100,23 @@ def guard(connection: Connection) -> None:
     driver = driver_of(connection)
     _forbid_replace(driver)
     driver.set_authorizer(_authorize_writer)
+
+
+def fold_log(driver: sqlite3.Connection) -> bool:
+    """Fold the whole log in, and let the next commit begin it anew; tell whether that was possible.
+
+    For the writer's connection, between transactions. It waits a moment for readers that are in a
+    page; a snapshot that is held longer makes it impossible, as does an error of the system.
+    """
+    try:
+        driver.execute(f"PRAGMA busy_timeout = {FOLD_TIMEOUT_MS}")
+        (busy, _frames, _folded) = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    except sqlite3.Error:
+        return False  # nothing is lost by it: the log has everything, and SQLite's folds go on
+    else:
+        return not busy
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
@@ -207,6 +228,11 @@ def _durable(driver: sqlite3.Connection) -> None:
     driver.execute("PRAGMA synchronous = FULL")
 
 
+def _short_log(driver: sqlite3.Connection) -> None:
+    """Give the room of a long log back, once it is folded in and begun anew."""
+    driver.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
+
+
 def _references(driver: sqlite3.Connection, path: Path) -> None:
     """Let SQLite enforce the references of the schema, which it does not by default."""
     driver.execute("PRAGMA foreign_keys = ON")
@@ -276,6 +302,12 @@ _TELLING_WITHOUT_VALUE = {
 }
 
 
+# What the writer needs to fold its log in.
+_WRITERS_PRAGMAS = {("wal_checkpoint", "RESTART")} | {
+    ("busy_timeout", str(timeout_ms)) for timeout_ms in (BUSY_TIMEOUT_MS, FOLD_TIMEOUT_MS)
+}
+
+
 # Cached, so that asking again runs no Python: an interrupt that arrives in Python code here is
 # swallowed by the driver and taken for a refusal.
 @lru_cache(maxsize=4096)
@@ -293,6 +325,8 @@ def _authorize_writer(
     if action == sqlite3.SQLITE_INSERT and database == "main" and one in APPEND_ONLY_TABLES:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_UPDATE and database == "main" and one == "session_meta":
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and (one, two) in _WRITERS_PRAGMAS:
         return sqlite3.SQLITE_OK
     return _authorize_reader(action, one, two, database, trigger)
 

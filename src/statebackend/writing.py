@@ -6,6 +6,7 @@ the lock next, at the latest, finds out what became of the units that it had tak
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ from statebackend.repositories import costs, events, plans, producers
 from statebackend.values import Cost, PlanItem, Producer
 from statebackend.view import Handle
 
+# SQLite folds its log in by itself, from 4 MB on, but can begin it anew only at a moment without
+# readers. Where they overlap for ever there is none; from this length on, the writer waits for it.
+FOLD_BYTES = 16 * 1024 * 1024
+
 
 class Writer(Handle):
     """A handle that writes for every thread that appends through it."""
@@ -30,6 +35,8 @@ class Writer(Handle):
         super().__init__(path, file, connection)
         self._driver = engine.driver_of(connection)
         self._line = Line()
+        self._log_text = f"{path}-wal"
+        self._fold_bytes = FOLD_BYTES
         self._known_producers: set[Producer] = set()
         self._last_producer: Producer | None = None  # of those: it is told without its hash
 
@@ -81,6 +88,20 @@ class Writer(Handle):
                 self._begin_anew()
             else:
                 self._roll_back()  # what a signal handler may have begun anew too late
+                self._bound_log()
+
+    def _bound_log(self) -> None:
+        """Fold a long log in; where a reader prevents that, try again once it has doubled."""
+        if self._closing:
+            return
+        try:
+            size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time
+        except OSError:
+            return
+        if size < FOLD_BYTES:
+            self._fold_bytes = FOLD_BYTES
+        elif size >= self._fold_bytes and not engine.fold_log(self._driver):
+            self._fold_bytes = 2 * size
 
     def _settle(self) -> bool:
         """Put right what an interrupted leader left; hold the lock.

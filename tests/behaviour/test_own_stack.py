@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,10 +49,29 @@ def test_every_connection_is_set_up_as_said(backend: StateBackend) -> None:
             reader.execute("SELECT 1")
 
 
-def test_nothing_but_the_writers_close_folds_the_log_in(root: Path) -> None:
-    """No code asks for a checkpoint, which a second connection must not run beside a writer."""
-    for path in sorted((root / "src" / "statebackend").rglob("*.py")):
-        assert not re.search(r"PRAGMA\s+\w*\.?wal_checkpoint", path.read_text()), path.name
+def test_nothing_but_the_writer_folds_the_log_in(root: Path) -> None:
+    """One function asks for a checkpoint, which a second connection must not run beside a writer.
+
+    It has one caller, on the writer's connection; a reader's would be refused.
+    """
+    asking, calling = (
+        [
+            path.name
+            for path in sorted((root / "src" / "statebackend").rglob("*.py"))
+            for _ in re.findall(pattern, path.read_text())
+        ]
+        for pattern in (r"PRAGMA\s+\w*\.?wal_checkpoint", r"\bfold_log\(self")
+    )
+    assert (asking, calling) == (["engine.py"], ["writing.py"])
+
+
+def test_a_reader_cannot_fold_the_log_in(backend: StateBackend) -> None:
+    """Its connection is refused the pragma, and a fold through it says no."""
+    with backend.create("default") as session, backend.read(session.session_id) as view:
+        call(session)
+        reader = engine.driver_of(view._connection)
+        with pytest.raises(sqlite3.DatabaseError):
+            reader.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
 def test_a_reader_ahead_of_the_writer_leaves_no_sidecars(backend: StateBackend) -> None:

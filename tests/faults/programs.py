@@ -18,6 +18,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sqlalchemy import select
+
 from statebackend import (
     EventKind,
     OutcomeUnknown,
@@ -27,6 +29,7 @@ from statebackend import (
     StateBackend,
     StorageError,
     engine,
+    models,
     opening,
     paths,
 )
@@ -172,6 +175,17 @@ def go_on(root: Path) -> None:
     writer.message("y")
     writer.call("z", 5000)
     writer.session.close()
+
+
+def read_everything(root: Path) -> None:
+    """List, read with a check and without, through the ORM, copy elsewhere, and close it all."""
+    backend = backend_of(root)
+    backend.list()
+    backend.cost_by("model")
+    for check in (True, False):
+        with backend.read(SESSION_ID, check=check) as view, view.orm() as orm:
+            assert len(list(view.events())) == len(orm.scalars(select(models.Event)).all())
+    backend.copy(SESSION_ID, root.with_name(f"copy-{os.getpid()}.sqlite"))
 
 
 def write_beside_a_reader(root: Path) -> None:
