@@ -20,7 +20,7 @@ from sqlalchemy import Connection, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from statebackend import claim, models
+from statebackend import claim, models, private_copy
 from statebackend.errors import StorageUnsupported
 from statebackend.faults import primary_code, storage_error
 from statebackend.header import has_log
@@ -60,10 +60,17 @@ def connect_for_reading(path: Path) -> Connection:
 
     On a file without a log, a read-only connection would leave `-wal` and `-shm` behind; one that
     may write takes them away again when it closes. Beside a log, only a read-only one is sure not
-    to fold a dead writer's log into the file.
+    to fold a dead writer's log into the file. In a folder that takes no files, it is on a copy.
     """
+    if private_copy.is_needed(path):
+        with private_copy.made(path) as copy:
+            return _reading(path, sqlite_uri(copy, private_copy.URI_MODE))
     mode = "mode=ro" if has_log(path) else "mode=rw"
-    connection = _connect(path, sqlite_uri(path, mode), begin="BEGIN")
+    return _reading(path, sqlite_uri(path, mode))
+
+
+def _reading(path: Path, uri: str) -> Connection:
+    connection = _connect(path, uri, begin="BEGIN")
     with _closed_on_error(path, connection):
         driver = driver_of(connection)
         driver.execute("PRAGMA query_only = ON")

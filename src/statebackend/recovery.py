@@ -10,13 +10,14 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statebackend import claim, header, integrity, recovery_reports, telemetry, timestamps
 from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
-from statebackend.faults import os_error
+from statebackend.faults import os_error, storage_error
 from statebackend.paths import SUFFIX, corrupt_paths, fsync_directory
 from statebackend.salvage import Salvage, salvage
 from statebackend.values import Recovery
@@ -47,9 +48,10 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         building = _Building(path)
         building.tidy()
         try:
-            saved = salvage(
-                begun or path, building.file, building.aside, _stem(path), descriptor=descriptor
-            )
+            with _typed_errors(building.file):
+                saved = salvage(
+                    begun or path, building.file, building.aside, _stem(path), descriptor=descriptor
+                )
             if not saved.empty:
                 _check(path, building.file)
             report = _report(path, original, reasons, saved)
@@ -78,7 +80,8 @@ def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
             raise _open_here(path)
         target = folder / path.name
         aside = folder / "aside.jsonl"
-        saved = salvage(header.original_of(path) or path, target, aside, _stem(path))
+        with _typed_errors(target):
+            saved = salvage(header.original_of(path) or path, target, aside, _stem(path))
     if saved.empty:
         raise SessionUnreadable(path, "nothing can be saved of it")
     return Recovery(
@@ -93,6 +96,15 @@ def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
         derived=saved.derived,
         notes=saved.notes,
     )
+
+
+@contextmanager
+def _typed_errors(built: Path) -> Iterator[None]:
+    """Turn what SQLite raises about the new file *built*, the only one that it opens here."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise storage_error(built, error) from error
 
 
 class _Building:

@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from statebackend import claim, rows, telemetry
+from statebackend import claim, private_copy, rows, telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
 from statebackend.faults import os_error, read_error
 from statebackend.header import (
@@ -228,6 +228,9 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], live: bool) -> _T:
     with claim.untouched(path) as alone:
         if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
             look(path)
+    if private_copy.is_needed(path):
+        with os_error(path), private_copy.made(path) as copy:
+            return _query(str(path), private_copy.URI_MODE, stem, scan, live, copy=str(copy))
     mode = "mode=ro" if has_log(path) else "mode=rw"
     file = claim.file_opened(path)
     try:
@@ -236,7 +239,9 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], live: bool) -> _T:
         claim.file_closed(file)
 
 
-def _query(name: str, mode: str, stem: str, scan: _Scan[_T], live: bool) -> _T:
+def _query(
+    name: str, mode: str, stem: str, scan: _Scan[_T], live: bool, *, copy: str | None = None
+) -> _T:
     if mode == _QUIET and scan.several:
         # Whatever is odd about the file is told by a connection of its own, below.
         with suppress(sqlite3.Error, UnicodeDecodeError):
@@ -244,7 +249,7 @@ def _query(name: str, mode: str, stem: str, scan: _Scan[_T], live: bool) -> _T:
     driver = None
     try:
         driver = sqlite3.connect(
-            sqlite_uri(name, mode),
+            sqlite_uri(copy or name, mode),
             uri=True,
             timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,

@@ -11,6 +11,9 @@
  * calls of this process whose path matches PATTERN, from 1; "N+" lets all the later ones fail too.
  * ERRNO is a number. A call that fails does nothing.
  *
+ * A program that is loaded with this may change its faults by recorder_faults, which tells how many
+ * calls have failed since the last time.
+ *
  * A call and its record are one step under the lock, so the log has the order in which things
  * happened. What a mapping of a file changes is not seen.
  */
@@ -70,6 +73,7 @@ static char log_path[PATH_MAX];
 static pthread_mutex_t *turn;
 static struct fault faults[16];
 static int fault_count;
+static int faults_fired;
 
 static void die(const char *what) {
     fprintf(stderr, "recorder: %s: %s\n", what, strerror(errno));
@@ -136,6 +140,14 @@ __attribute__((constructor)) static void start(void) {
     if ((text = getenv("RECORDER_FAULTS"))) read_faults(text);
     snprintf(folder, sizeof folder, "%s", getenv("RECORDER_FOLDER"));
     folder_size = strlen(folder);
+}
+
+int recorder_faults(const char *text) {
+    int fired = faults_fired;
+    fault_count = faults_fired = 0;
+    memset(faults, 0, sizeof faults);
+    read_faults(text);
+    return fired;
 }
 
 /* A process that was killed while it had the lock had no half record: one write appends each. */
@@ -238,6 +250,7 @@ static int fails(const char *call, const char *path) {
         if (strcmp(fault->call, call) || fnmatch(fault->pattern, path, 0)) continue;
         fault->seen++;
         if (fault->seen == fault->number || (fault->and_later && fault->seen > fault->number)) {
+            faults_fired++;
             append(FAULT, NULL, fault->error, path, call, NULL, 0, 0);
             errno = fault->error;
             return 1;

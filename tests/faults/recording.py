@@ -125,8 +125,9 @@ class Recording:
         site: Path | None = None,
         faults: Sequence[Fault] = (),
         returncode: int = 0,
+        module: str = "tests.faults.programs",
     ) -> str:
-        """Run ``program(root, *arguments)`` of programs.py in a process, return what it printed.
+        """Run ``program(root, *arguments)`` of *module* in a process, return what it printed.
 
         *site* holds another version of the package than this checkout's.
         """
@@ -134,7 +135,7 @@ class Recording:
             [
                 sys.executable,
                 "-m",
-                "tests.faults.programs",
+                module,
                 program,
                 self.root,
                 *map(str, arguments),

@@ -40,3 +40,19 @@ def test_readers_never_fold_a_log_in(
     }
     assert changed <= {".sqlite-shm"} | may_change
     assert not [step for step in steps if step.call is Call.WRITE and "-shm" not in step.path]
+
+
+@pytest.mark.conformance("SB-19", "SB-38")
+@pytest.mark.parametrize("name", ["live", "go_on", "killed", "copied", "recover", "recover_log"])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
+def test_any_call_may_fail(recording: Recording, name: str, every: int) -> None:
+    """A write, sync, opening, link, rename or removal, at every step, for every reason.
+
+    The error is typed and names the file; the same session goes on, or as the error says; nothing
+    acknowledged is lost; a recovery keeps the original and comes out in the end; nothing is left.
+    """
+    told = recording.run("fail", name, every, 1, module="tests.faults.every_call")
+    fired = {one.partition(":")[0]: int(one.partition(":")[2]) for one in told.split()}
+    assert {"write", "open"} <= fired.keys()
+    if every == 1:
+        assert sum(fired.values()) > 40

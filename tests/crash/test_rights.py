@@ -1,0 +1,173 @@
+"""Folders that may not be written: a session is read from them, and nothing is changed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from statebackend import SessionDamaged, StateBackend, StorageBusy, StorageFull, private_copy
+from tests.crash import rights
+from tests.crash.kernel import Ballast, needs_root, small_disk
+from tests.crash.processes import run
+from tests.session_files import call, damage_page, full, killed_writer, path_of, rows_of, snapshot
+
+pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-38")]
+
+READABLE = {"list": "SessionInfo", "read": 5, "partial": 5, "copy": 1}
+REFUSED = {"open": "StorageError named", "create": "StorageError named"}
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a folder that every user can reach, as those of pytest are not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        (folder / "sessions").chmod(0o755)
+
+
+def closed(backend: StateBackend) -> str:
+    """Make a session that nobody has open."""
+    return full(backend)
+
+
+def with_a_log(backend: StateBackend) -> str:
+    """Make one all of whose events are in the log of a killed writer."""
+    return killed_writer(backend)
+
+
+def without_the_index(backend: StateBackend) -> str:
+    """Make one whose log has no index, as after a restore from an archive."""
+    session_id = killed_writer(backend)
+    Path(f"{path_of(backend, session_id)}-shm").unlink()
+    return session_id
+
+
+MAKERS = [closed, with_a_log, without_the_index]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_folder_of_another_user_is_read(
+    open_folder: Path, make: Callable[[StateBackend], str]
+) -> None:
+    """All events are seen, those in the log too; writing is refused; nothing is changed."""
+    backend = StateBackend(open_folder / "sessions")
+    session_id = make(backend)
+    for path in (backend.directory, *backend.directory.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = snapshot(backend.directory)
+    (said,) = run(rights.use_as_nobody, backend.directory, session_id)
+    assert said == READABLE | REFUSED
+    assert snapshot(backend.directory) == before
+
+
+@needs_root
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_read_only_mount_is_read(tmp_path: Path, make: Callable[[StateBackend], str]) -> None:
+    """The same where the kernel refuses every change; after a remount it is written again."""
+    disk = tmp_path / "disk"
+    with small_disk(disk, 4096):
+        backend = StateBackend(disk / "sessions")
+        session_id = make(backend)
+        before = snapshot(backend.directory)
+        remount(disk, "ro")
+        (said,) = run(rights.use, backend.directory, session_id)
+        assert said == READABLE | REFUSED
+        assert snapshot(backend.directory) == before
+        remount(disk, "rw")
+        with backend.open(session_id) as session:
+            if make is not closed:
+                assert call(session) == 6
+            assert session.recovery is None
+
+
+def remount(disk: Path, mode: str) -> None:
+    """Let a small disk be read-only, or not."""
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)  # noqa: S607
+
+
+@needs_root
+def test_damage_on_a_read_only_mount_is_kept(tmp_path: Path) -> None:
+    """It is told as damage to readers; opening says that it cannot write; nothing is renamed."""
+    disk = tmp_path / "disk"
+    with small_disk(disk, 4096):
+        backend = StateBackend(disk / "sessions")
+        session_id = full(backend)
+        damage_page(path_of(backend, session_id))
+        before = snapshot(backend.directory)
+        remount(disk, "ro")
+        (said,) = run(rights.use, backend.directory, session_id)
+        assert said["read"] == "SessionDamaged named"
+        assert said["partial"] >= 0
+        assert (said["open"], said["create"]) == ("StorageError named", "StorageError named")
+        assert snapshot(backend.directory) == before
+        remount(disk, "rw")
+        with backend.open(session_id) as session:
+            assert session.recovery is not None
+
+
+# ── The private copy ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_copy_holds_what_is_in_the_log_and_goes(backend: StateBackend) -> None:
+    """It is one file for its owner, and the original is as it was."""
+    path = path_of(backend, killed_writer(backend))
+    before = snapshot(backend.directory)
+    with private_copy.made(path) as copy:
+        assert [one.name for one in copy.parent.iterdir()] == [path.name]
+        assert copy.parent.stat().st_mode & 0o077 == 0
+        assert [len(rows) for rows in rows_of(copy).values()] == [5, 1, 1, 2, 3]
+    assert not copy.parent.exists()
+    assert snapshot(backend.directory) == before
+
+
+def test_a_file_that_goes_on_changing_is_busy(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of half a change is never read."""
+    path = path_of(backend, full(backend))
+    copyfileobj = shutil.copyfileobj
+
+    def changing(*arguments: object) -> None:
+        copyfileobj(*arguments)  # type: ignore[arg-type]
+        with path.open("ab") as file:
+            file.write(bytes(4096))
+
+    monkeypatch.setattr(shutil, "copyfileobj", changing)
+    with pytest.raises(StorageBusy) as caught, private_copy.made(path):
+        pass
+    assert caught.value.path == path
+
+
+def test_a_copy_of_what_is_no_database_is_damage(backend: StateBackend) -> None:
+    """Told of the original."""
+    path = path_of(backend, full(backend))
+    path.write_bytes(b"noise" * 1000)
+    with pytest.raises(SessionDamaged) as caught, private_copy.made(path):
+        pass
+    assert caught.value.path == path
+
+
+@needs_root
+def test_a_full_temporary_folder_is_named(
+    backend: StateBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk that is full is not that of the session."""
+    path = path_of(backend, full(backend))
+    disk = tmp_path / "disk"
+    with small_disk(disk, 256):
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        ballast = Ballast(disk, leave=8192)
+        with pytest.raises(StorageFull) as caught, private_copy.made(path):
+            pass
+        assert disk in caught.value.path.parents
+        ballast.drop()
+        with private_copy.made(path) as copy:
+            assert copy.exists()
+        assert list(disk.iterdir()) == []
