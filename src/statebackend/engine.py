@@ -49,6 +49,7 @@ def connect_for_writing(path: Path) -> Connection:
     with _closed_on_error(path, connection):
         driver = driver_of(connection)
         _write_ahead(driver, path)
+        _writable(driver)
         _durable(driver)
         _short_log(driver)
         _references(driver, path)
@@ -219,6 +220,21 @@ def _write_ahead(driver: sqlite3.Connection, path: Path) -> None:
             f"SQLite's WAL mode is not possible on this file system (it answered {mode!r}); "
             "keep sessions on a local disk",
         )
+
+
+def _writable(driver: sqlite3.Connection) -> None:
+    """Refuse a file or log that SQLite, refused to open it for writing, opened for reading.
+
+    It does so without a word, and every later write would fail.
+    """
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        driver.execute("UPDATE session_meta SET status = status WHERE 0")  # BEGIN would not tell
+    except sqlite3.OperationalError as error:
+        if primary_code(error) != sqlite3.SQLITE_BUSY:  # somebody else writes, so one can
+            raise
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
 def _takes_files(folder: Path) -> bool:

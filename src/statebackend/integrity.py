@@ -36,7 +36,10 @@ def check_file(path: Path, *, immutable: bool) -> None:
 
 def check_copy(path: Path, session_id: str) -> None:
     """Check a copy of a session, which need not carry the session's name."""
-    driver = sqlite3.connect(sqlite_uri(path, "mode=ro&immutable=1"), uri=True)
+    try:
+        driver = sqlite3.connect(sqlite_uri(path, "mode=ro&immutable=1"), uri=True)
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
     try:
         _checked(driver, path, session_id, full=True)
     finally:

@@ -224,9 +224,8 @@ def in_child(fault: Fault | None, work: Callable[[], object]) -> bool:
         try:
             recorder = ctypes.CDLL(None).recorder_faults
             recorder(str(fault).encode() if fault else b"")
-            kept = work()
+            _kept = work()  # what it has open stays so: the end is a sudden death
             code = 0 if recorder(b"") else 1
-            del kept  # only now, with nothing of it closed before: `os._exit` is a sudden death
         except BaseException:  # noqa: BLE001 - told by the end of the process
             traceback.print_exc()
         finally:

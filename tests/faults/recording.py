@@ -145,7 +145,7 @@ class Recording:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
             check=False,
         )
         assert done.returncode == returncode, done.stderr
