@@ -55,7 +55,10 @@ class Judge:
     def _explained(self, table: str, values: Values, was: Row | None) -> bool:
         if table == "session_meta":
             return self._meta_explained(values, was)
-        told = [] if self._recovery is None else self._recovery.tables
+        if self._recovery is None:
+            # SQLite's check passed it, and nothing was moved: it is what SQLite makes of it.
+            return was is not None and was.key not in self.untouched[table]
+        told = self._recovery.tables
         marks = next((one for one in told if one.table == table), None)
         repaired = marks is not None and marks.repaired > 0
         if table == "producers":

@@ -113,8 +113,8 @@ def _read_log(found: Layout) -> None:
             found.pages.update(waiting)
             for _name, start in waiting.values():
                 # The last frame whole: without it, a power cut may have ended the log there.
-                end = ("-wal", headers[-1][1], position)
-                found._vouchers[start] = (("-wal", start - _FRAME_HEADER, start), end)
+                whole = ("-wal", headers[-1][1], position)
+                found._vouchers[start] = (("-wal", start - _FRAME_HEADER, start), whole)
             found.pages = {n: place for n, place in found.pages.items() if n <= pages_after}
             found.commits.append((started, position))
             waiting, headers, started = {}, [], position

@@ -105,6 +105,7 @@ class _Salvager:
 
     def run(self) -> Salvage:
         """Go from the surest source to the last resort, then count what is not there."""
+        self._swap_back()
         self._take_pages()
         self._take_unended()
         self._settle_doubts()
@@ -127,6 +128,25 @@ class _Salvager:
             notes=tuple(self._new.notes),
             has_aside=has_aside,
         )
+
+    # -- pages in each other's place -----------------------------------------------------------
+
+    def _swap_back(self) -> None:
+        """Put overflow pages right that were written in each other's place.
+
+        The pages of a chain follow each other as the file grew. Of two that were swapped, each
+        leads to where the other one did, which is backwards for one of them.
+        """
+        jumps = {}
+        for number in self._survey.others:
+            behind = int.from_bytes(self._images.page(number)[:4], "big")
+            if behind not in {0, number + 1} and behind <= self._images.page_count:
+                jumps[number] = behind
+        for number, behind in jumps.items():
+            other = behind - 1
+            if number < other and jumps.get(other) == number + 1:
+                self._images.swap(number, other)
+                self._new.note(f"pages {number} and {other} were in each other's place")
 
     # -- rows where a page says they are -------------------------------------------------------
 
@@ -154,7 +174,7 @@ class _Salvager:
         return outside * 2 > len(found)
 
     def _take_page(self, number: int, page: bytes, all_cells: Sequence[cells.Cell]) -> None:
-        which, offset = self._images.current.get(number, (FILE, 0))
+        which, offset = self._images.place(number)
         route = "log" if which == LOG and offset in self._lost_log else "page"
         by_shape: dict[str, list[cells.Cell]] = {}
         for cell in all_cells:
@@ -421,10 +441,7 @@ class _Salvager:
     def _older(self) -> Iterator[tuple[int, int, int]]:
         yield from self._images.older
         for number in sorted(self._survey.free):
-            yield (
-                number,
-                *self._images.current.get(number, (FILE, (number - 1) * self._images.page_size)),
-            )
+            yield number, *self._images.place(number)
         if self._images.log:
             for frame in reversed((*self._images.log.stale, *self._images.log.broken)):
                 yield frame.page, LOG, frame.offset

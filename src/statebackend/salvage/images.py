@@ -85,10 +85,18 @@ class Images:
         self.current[page] = (which, offset)
         self.page_count = max(self.page_count, page)
 
+    def swap(self, one: int, other: int) -> None:
+        """Let each of two pages have the image that counts for the other."""
+        places = {number: self.place(number) for number in (one, other)}
+        self.current[one], self.current[other] = places[other], places[one]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return file and offset (bytes) of the image of page *number* that counts."""
+        return self.current.get(number, (FILE, (number - 1) * self.page_size))
+
     def page(self, number: int) -> bytes:
         """Return the image of page *number* that counts; what is cut off reads as zeros."""
-        which, offset = self.current.get(number, (FILE, (number - 1) * self.page_size))
-        return self.image(which, offset)
+        return self.image(*self.place(number))
 
     def image(self, which: int, offset: int) -> bytes:
         """Return the page image at *offset* of file *which*."""
