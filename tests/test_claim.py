@@ -278,10 +278,10 @@ def test_lock_on_a_file_that_lost_its_name_is_no_claim(
     with started(children.hold, backend.directory, session_id) as holder:
         holder.hear()
 
-        def leave_first(descriptor: int, flags: int) -> None:
+        def leave_first(descriptor: int, flags: int, *range_: int) -> None:
             if asked and asked.pop():
                 holder.ask()
-            lockf(descriptor, flags)
+            lockf(descriptor, flags, *range_)
 
         monkeypatch.setattr(fcntl, "lockf", leave_first)
         with backend.open(session_id):

@@ -55,7 +55,26 @@ class Claim:
         self._key = key
         self._path = path
         self._descriptor = descriptor
+        self._written_ns = os.fstat(descriptor).st_mtime_ns
         self._held = True
+
+    def keep(self) -> bool:
+        """Take the lock anew, if this process lost it by closing the file; tell if it may go on.
+
+        Not if another process has it, or has had it meanwhile: that wrote into the lock file, or
+        took it away.
+        """
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        found = os.fstat(self._descriptor)
+        return found.st_nlink > 0 and found.st_mtime_ns == self._written_ns
+
+    def other(self) -> Holder | None:
+        """Return the other process that has the claim by now, None when none has."""
+        with _registry.mutex:
+            return _holder_of(self._path)
 
     def release(self) -> None:
         """Give the claim back and remove its lock file; harmless when repeated, or in a child."""
@@ -66,9 +85,11 @@ class Claim:
             if _registry.claims.setdefault(self._key, self) is not self:
                 return  # lost, and taken anew by now: closing this file would drop that lock
             del _registry.claims[self._key]
-            # Unlinked while still locked: who opens the old file later finds it has no name.
-            with suppress(OSError):
-                self._path.unlink()
+            # Unlinked while still locked: who opens the old file later finds it has no name. A file
+            # that another process has by now is not ours to take away.
+            if self.keep():
+                with suppress(OSError):
+                    self._path.unlink()
             os.close(self._descriptor)
 
     def __del__(self) -> None:
@@ -84,6 +105,7 @@ class _Registry:
         self.inherited: set[FileKey] = set()
         self.kept_off: set[FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
+        self.watched: dict[FileKey, list[int]] = {}
 
     def enter_child(self) -> None:
         """Forget what belongs to the parent, and make sure that nothing of it is ever closed.
@@ -100,6 +122,7 @@ class _Registry:
         self.inherited |= set(self.open_files)
         self.open_files.clear()
         self.kept_off.clear()
+        self.watched.clear()  # the descriptors stay open, as those of SQLite do
         self.keep_in_child.clear()
 
 
@@ -143,13 +166,21 @@ def writer_of(path: Path) -> Holder | None:
         try:
             if (held := _registry.claims.get(_claim_key(lock))) is not None:
                 return held.holder
-            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None
-        try:
-            return _holder(descriptor)
-        finally:
-            os.close(descriptor)
+        return _holder_of(lock)
+
+
+def _holder_of(lock: Path) -> Holder | None:
+    """Ask for another process that holds *lock*, by a descriptor; not while this process does."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def refuse_if_held_here(path: Path) -> None:
@@ -230,6 +261,19 @@ def file_closed(key: FileKey) -> None:
         _registry.open_files[key] -= 1
         if _registry.open_files[key] <= 0:
             del _registry.open_files[key]
+            for descriptor in _registry.watched.pop(key, ()):
+                os.close(descriptor)
+
+
+def watch(key: FileKey, path: Path) -> int:
+    """Return a descriptor of the file *path*, closed when no connection is on *key* any more.
+
+    Closed earlier, it would take SQLite's locks away. Call it after :func:`file_opened`.
+    """
+    with _registry.mutex:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        _registry.watched.setdefault(key, []).append(descriptor)
+        return descriptor
 
 
 def keep_in_child(connection: object) -> None:

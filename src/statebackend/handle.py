@@ -22,11 +22,14 @@ from statebackend.errors import (
     InvalidValue,
     OutcomeUnknown,
     SessionForked,
+    SessionLocked,
     SessionUnreadable,
     StateBackendError,
+    StorageError,
 )
 from statebackend.faults import primary_code, storage_error
 from statebackend.grouping import Unit
+from statebackend.locks import SqliteLocks
 from statebackend.repositories import costs, events, meta, plans
 from statebackend.repositories.pending import PendingEvent
 from statebackend.values import (
@@ -46,9 +49,18 @@ class Session(Writer, Appends[Event]):
     durable: it survives a crash of the process and a loss of power. Reads see what is committed.
     """
 
-    def __init__(self, path: Path, file: FileKey, connection: Connection, held: Claim) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file: FileKey,
+        connection: Connection,
+        *,
+        held: Claim,
+        locks: SqliteLocks,
+    ) -> None:
         super().__init__(path, file, connection)
         self._claim = held
+        self._locks = locks
         self._path_text = str(path)
         self._view_connection: Connection | None = None
         self._row_limit_bytes = self._driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
@@ -64,6 +76,8 @@ class Session(Writer, Appends[Event]):
 
     def _close(self) -> None:
         try:
+            if not self._locks.keep():
+                self._locks.leave()
             if self._view_connection is not None:
                 self._view_connection.close()
             self._connection.close()
@@ -105,6 +119,7 @@ class Session(Writer, Appends[Event]):
     def _change_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
         self._connection.rollback()  # what a change left that failed or was interrupted
         self._check_transition(target)
+        self._check_locks()
         try:
             self._update_status(target, ended_at)
         except BaseException:
@@ -131,6 +146,8 @@ class Session(Writer, Appends[Event]):
                 if isinstance(error.orig, sqlite3.Error):
                     raise self._commit_error(error.orig) from error
                 raise
+            if (lost := self._lost_commit()) is not None:
+                raise lost
 
     def _check_transition(self, target: SessionStatus) -> None:
         if target not in _TRANSITIONS.get(self._status, ()):
@@ -158,6 +175,34 @@ class Session(Writer, Appends[Event]):
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
+        self._check_locks()
+
+    def _check_locks(self) -> None:
+        """Refuse to write where this process has lost its locks, and another has made use of that.
+
+        Locks that were lost, and that nobody took, are taken anew.
+        """
+        claimed, whole = self._claim.keep(), self._locks.keep()
+        if claimed and whole:
+            return
+        self._check_usable()  # a signal handler may have closed it meanwhile
+        other = None if claimed else self._claim.other()
+        self.close()
+        if other is not None:
+            raise SessionLocked(self.session_id, other.pid, other.host, other.since)
+        what = "took its log away" if claimed else "could write it meanwhile"
+        raise StorageError(self.path, f"another program {what}: {_LOST}")
+
+    def _lost_commit(self) -> StateBackendError | None:
+        """Return the error if what was just committed went into a log that nobody will find."""
+        if self._locks.in_use() or self._closing:
+            return None
+        self.close()
+        return OutcomeUnknown(
+            self.path,
+            "another program took the log away during the commit, and whether it was kept is "
+            f"unknown; append again with the same event id: {_LOST}",
+        )
 
     def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
         """Write all of *pending* in one transaction, alone or with others, return the sequences."""
@@ -217,6 +262,10 @@ class Session(Writer, Appends[Event]):
 
 
 _RUNNING = SessionStatus.RUNNING  # a member of an enumeration is slow to look up on Python 3.11
+_LOST = (
+    "this process had lost its locks, as a process does that opens and closes the session's files "
+    "by itself; the session is closed, so open it again"
+)
 _TRANSITIONS: dict[str, frozenset[SessionStatus]] = {
     SessionStatus.RUNNING: frozenset(SessionStatus) - {SessionStatus.RUNNING},
     SessionStatus.COMPLETED: frozenset({SessionStatus.RUNNING}),

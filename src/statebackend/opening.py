@@ -26,6 +26,7 @@ from statebackend.errors import (
 )
 from statebackend.faults import os_error
 from statebackend.handle import Session
+from statebackend.locks import SqliteLocks
 from statebackend.log_check import check_log
 from statebackend.paths import (
     SUFFIX,
@@ -250,7 +251,7 @@ def _writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
         if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
             migrate.upgrade(connection, path)
         engine.guard(connection)
-        return Session(path, file, connection, held)
+        return Session(path, file, connection, held=held, locks=SqliteLocks(path, file))
     except BaseException:
         connection.close()
         raise

@@ -48,6 +48,10 @@ class Writer(Handle):
     def _commit_error(self, error: sqlite3.Error) -> StateBackendError:
         """Undo what a failed commit left, and return what is known of its outcome."""
 
+    @abstractmethod
+    def _lost_commit(self) -> StateBackendError | None:
+        """Return the error, and close, if a commit that succeeded went nowhere."""
+
     def _write_units(self, units: Sequence[Unit]) -> None:
         """Return when all *units* are done: each is durable, or has its error.
 
@@ -216,7 +220,7 @@ class Writer(Handle):
             failure = self._commit_error(error)
             failure.__cause__ = error
             return failure
-        return None
+        return self._lost_commit()
 
     def _insert_one(self, unit: Unit) -> None:
         """Do for one event what :meth:`_insert` does for many: in half the time."""

@@ -1,0 +1,222 @@
+"""A program that reads the files of its own open session, and so drops the kernel's locks on them.
+
+Each such read is a real one here, and the other programs are real processes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statebackend import (
+    OutcomeUnknown,
+    Session,
+    SessionClosed,
+    SessionLocked,
+    StateBackend,
+    StorageError,
+)
+from tests.crash import children
+from tests.crash.processes import run, started
+from tests.crash.samples import append, assert_whole, litter, new_session, session_file
+
+pytestmark = pytest.mark.crash
+
+
+def names(session: Session) -> dict[str, Path]:
+    """Return the files of an open session by what they are."""
+    path = session.path
+    return {
+        "file": path,
+        "log": Path(f"{path}-wal"),
+        "index": Path(f"{path}-shm"),
+        "claim": path.parent / ".locks" / f"{session.session_id}.lock",
+    }
+
+
+def touch(session: Session, *which: str) -> None:
+    """Read these files of a session (all when none is named) and close them again."""
+    for what, path in names(session).items():
+        if not which or what in which:
+            path.read_bytes()
+
+
+def copy_folder(session: Session) -> None:
+    """Copy the folder as it is, as a backup within the program would."""
+    shutil.copytree(session.path.parent, session.path.parent.with_name("copy"))
+
+
+TOUCHES: dict[str, Callable[[Session], None]] = {
+    "file": lambda session: touch(session, "file"),
+    "index": lambda session: touch(session, "index"),
+    "claim": lambda session: touch(session, "claim"),
+    "all": touch,
+    "copy of the folder": copy_folder,
+}
+
+
+def stored(backend: StateBackend, session_id: str) -> list[str]:
+    """Return the ids of a session's events."""
+    with backend.read(session_id) as view:
+        return [event.id for event in view.events()]
+
+
+def fold_log_in(session: Session) -> None:
+    """Open the file in another process as a foreign program, which at its end tidies the log."""
+    run(children.open_and_close_bare, session.path)
+
+
+@pytest.fixture
+def session_id(backend: StateBackend) -> str:
+    """Return a closed session without events."""
+    return new_session(backend)
+
+
+@pytest.mark.parametrize("how", TOUCHES)
+@pytest.mark.parametrize("change", ["append", "status"])
+def test_the_next_commit_takes_the_locks_anew(
+    backend: StateBackend, session_id: str, how: str, change: str
+) -> None:
+    """Then a second writer is refused again, and no other program takes the log away."""
+    with backend.open(session_id) as session:
+        append(session, "1")
+        TOUCHES[how](session)
+        if change == "status":
+            session.set_status("completed")
+            session.set_status("running")
+        else:
+            append(session, "2")
+        (answer,) = run(children.attempt, backend.directory, session_id)
+        fold_log_in(session)
+        assert names(session)["log"].exists()
+        append(session, "3")
+    assert answer != "opened"
+    assert stored(backend, session_id) == ["1", *(["2"] if change == "append" else []), "3"]
+    assert_whole(session_file(backend, session_id))
+    assert litter(backend) == set()
+
+
+@pytest.mark.parametrize("change", ["append", "status"])
+@pytest.mark.parametrize("how", ["all", "copy of the folder"])
+def test_nothing_is_written_into_a_log_that_was_taken_away(
+    backend: StateBackend, session_id: str, how: str, change: str
+) -> None:
+    """Refused before anything is written; the session opens again and has all of before."""
+    session = backend.open(session_id)
+    append(session, "1")
+    TOUCHES[how](session)
+    fold_log_in(session)
+    assert not names(session)["log"].exists()  # this is what happens to a program's own SQLite
+    with pytest.raises(StorageError, match="took its log away"):
+        append(session, "2") if change == "append" else session.set_status("completed")
+    with pytest.raises(SessionClosed):
+        append(session)
+    with backend.open(session_id) as again:
+        assert again.info.status == "running"
+        append(again, "2")
+    assert stored(backend, session_id) == ["1", "2"]
+    assert_whole(session_file(backend, session_id))
+    assert litter(backend) == set()
+
+
+@pytest.mark.parametrize("change", ["append", "status"])
+def test_a_commit_into_a_log_that_is_taken_away_meanwhile_is_not_acknowledged(
+    backend: StateBackend, session_id: str, change: str
+) -> None:
+    """Its outcome is unknown; a retry with the same id tells, or writes it."""
+    session = backend.open(session_id)
+    append(session, "1")
+    done: list[str] = []
+
+    def take_away(statement: str) -> None:
+        if statement.startswith("COMMIT") and not done:
+            done.append(statement)
+            touch(session)
+            fold_log_in(session)
+
+    session._driver.set_trace_callback(take_away)
+    with pytest.raises(OutcomeUnknown, match="during the commit"):
+        append(session, "2") if change == "append" else session.set_status("completed")
+    assert done
+    with backend.open(session_id) as again:
+        assert again.info.status == "running"
+        append(again, "2")
+    assert stored(backend, session_id) == ["1", "2"]
+    assert_whole(session_file(backend, session_id))
+
+
+def test_a_writer_that_lost_its_claim_yields(backend: StateBackend, session_id: str) -> None:
+    """It is told who writes now, and leaves that one's lock and log alone."""
+    session = backend.open(session_id)
+    append(session, "1")
+    touch(session)
+    with started(children.hold, backend.directory, session_id) as other:
+        other.hear()
+        with pytest.raises(SessionLocked) as caught:
+            append(session, "2")
+        assert caught.value.pid == other.pid
+        (answer,) = run(children.attempt, backend.directory, session_id)
+        assert answer["pid"] == other.pid
+        other.ask()
+    assert stored(backend, session_id) == ["1"]
+    assert litter(backend) == set()
+
+
+@pytest.mark.parametrize("how", ["opened and closed", "killed", "lock file removed"])
+def test_a_claim_that_another_may_have_had_is_lost(
+    backend: StateBackend, session_id: str, how: str
+) -> None:
+    """What it may have changed is not guessed: the session is to be opened anew."""
+    session = backend.open(session_id)
+    append(session, "1")
+    if how == "lock file removed":
+        names(session)["claim"].unlink()
+    else:
+        touch(session, "claim")
+    if how == "opened and closed":
+        assert run(children.attempt, backend.directory, session_id) == ["opened"]
+    if how == "killed":
+        with started(children.hold, backend.directory, session_id) as other:
+            other.hear()
+            other.kill()
+    with pytest.raises(StorageError, match="could write it meanwhile"):
+        append(session, "2")
+    with backend.open(session_id) as again:
+        append(again, "2")
+    assert stored(backend, session_id) == ["1", "2"]
+    assert litter(backend) == set()
+
+
+def test_closing_leaves_the_log_of_a_successor(backend: StateBackend, session_id: str) -> None:
+    """Another process took over, wrote, and was killed: what it left is not tidied away."""
+    session = backend.open(session_id)
+    append(session, "mine")
+    touch(session)
+    fold_log_in(session)
+    with started(children.append_until_killed, backend.directory, session_id) as other:
+        while other.hear() < 20:
+            pass
+        other.kill()
+    assert names(session)["log"].exists()
+    session.close()
+    assert len(stored(backend, session_id)) >= 21
+    with backend.open(session_id) as again:
+        append(again)
+    assert_whole(session_file(backend, session_id))
+    assert litter(backend) == set()
+
+
+def test_a_closing_session_does_not_take_the_lock_file_of_another(
+    backend: StateBackend, session_id: str
+) -> None:
+    """It lost the claim and never noticed; the other's lock goes on to refuse a third."""
+    session = backend.open(session_id)
+    touch(session, "claim")
+    with started(children.hold, backend.directory, session_id) as other:
+        other.hear()
+        session.close()
+        (answer,) = run(children.attempt, backend.directory, session_id)
+    assert answer["pid"] == other.pid
