@@ -9,6 +9,7 @@ WORKERS ?= 2
 CASES   ?= 2000
 SEED    ?= 1
 PEERS   ?= .venv-peers
+SECONDS ?= 120
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST  := $(BIN)/python -m pytest
@@ -24,7 +25,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-fast soak-migrate soak-damage test-all test-others check lint types imports coverage wheel-test \
+.PHONY: help demo test test-slow test-fast soak-migrate soak-damage soak-load test-all test-others check lint types imports coverage wheel-test \
         bench bench-smoke bench-peers format clean
 
 help: ## list the targets
@@ -87,6 +88,9 @@ soak-migrate: $(DEVELOP) ## kill 300 migrations at random moments, count mixed f
 
 soak-damage: $(DEVELOP) ## damage CASES=2000 sessions in SEED's ways, open them, print what was saved
 	$(BIN)/python -m tests.damage $(CASES) --seed $(SEED)
+
+soak-load: $(DEVELOP) ## kill writers among readers for SECONDS=120, count what is lost
+	$(BIN)/python -m tests.soak_load $(SECONDS) --seed $(SEED)
 
 wheel-test: $(DEVELOP) ## build the wheel, use it in a clean environment
 	$(PYTEST) tests/test_packaging.py
