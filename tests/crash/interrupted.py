@@ -54,7 +54,7 @@ def interrupted(call: Callable[[], object], delay_s: float) -> None:
         _armed = False
     except StorageError as error:
         # Within the authorizer, the sqlite3 module takes the interrupt for a refusal.
-        assert "SQLITE_AUTH" in str(error)  # noqa: PT017 - there need not be one
+        assert "SQLITE_AUTH" in str(error), error  # noqa: PT017 - there need not be one
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
