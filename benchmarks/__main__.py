@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, listing, migrating, opening, replaying, sharing, starting
+from benchmarks import appending, damage, listing, migrating, opening, replaying, sharing, starting
 from benchmarks.lab import Lab, machine, temporary_folder
 from benchmarks.measure import AnswersDiffer, Figure
 from benchmarks.table import table
@@ -29,6 +29,8 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "list": starting.listing,
     "migrate": migrating.many,
     "current": migrating.current,
+    "check": damage.check,
+    "saving": damage.saving,
 }
 
 
