@@ -656,6 +656,41 @@ with program_of(Chain(Path(sys.argv[4]), 5)):
         folder.chmod(0o755)
 
 
+@pytest.mark.crash
+def test_readers_of_an_old_file_wait_for_the_one_that_migrates_it(old: Path, chain: Chain) -> None:
+    """5 processes that read it at once all see every event, and none is refused."""
+    code = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from statebackend import StateBackend
+from statebackend.migrate import Chain
+from tests.chains import program_of
+backend = StateBackend(sys.argv[1])
+with program_of(Chain(Path(sys.argv[4]), 5)):
+    sys.stdin.read()
+    with backend.read(sys.argv[2]) as view:
+        print(view.counts().events)
+"""
+    arguments = [old.parent, SAMPLE_ID, chains.ROOT, chain.versions]
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-B", "-c", code, *map(str, arguments)],
+            env=chains.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(5)
+    ]
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.close()
+        reader.stdin = None
+    assert [reader.communicate()[0] for reader in readers] == ["1000\n"] * 5
+    assert version(old) == 5
+
+
 # -- kill -9 ---------------------------------------------------------------------------------------
 
 

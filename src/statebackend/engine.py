@@ -231,7 +231,8 @@ def _writable(driver: sqlite3.Connection) -> None:
     try:
         driver.execute("UPDATE session_meta SET status = status WHERE 0")  # BEGIN would not tell
     except sqlite3.OperationalError as error:
-        if primary_code(error) != sqlite3.SQLITE_BUSY:  # somebody else writes, so one can
+        # Somebody else writes, so one can; or there is no table yet, and a migration makes it.
+        if primary_code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_ERROR}:
             raise
     finally:
         driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")

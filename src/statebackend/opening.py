@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ from statebackend.view import SessionView
 
 _Opened = TypeVar("_Opened", Session, SessionView)
 
+_MIGRATION_PATIENCE_S = 2.0
 _INSERT_META = insert_text(models.SessionMeta)
 
 
@@ -268,10 +270,17 @@ def _checked_reading(path: Path, file: FileKey, *, check: bool) -> SessionView:
 
 
 def _migrate_first(path: Path, found_version: int) -> None:
-    try:
-        bring_up(path)
-    except (SessionLocked, StorageError) as error:
-        raise SchemaOutdated(path, found_version, SCHEMA_VERSION, str(error)) from error
+    patient_until = time.monotonic() + _MIGRATION_PATIENCE_S
+    while True:
+        try:
+            bring_up(path)
+        except (SessionLocked, StorageError) as error:
+            # Another reader may be migrating it at this moment; a writer keeps it for longer.
+            if isinstance(error, StorageError) or time.monotonic() > patient_until:
+                raise SchemaOutdated(path, found_version, SCHEMA_VERSION, str(error)) from error
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _tidy(path: Path) -> None:

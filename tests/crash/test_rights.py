@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,16 @@ from statebackend import SessionDamaged, StateBackend, StorageBusy, StorageFull,
 from tests.crash import rights
 from tests.crash.kernel import Ballast, needs_root, small_disk
 from tests.crash.processes import run
-from tests.session_files import call, damage_page, full, killed_writer, path_of, rows_of, snapshot
+from tests.session_files import (
+    call,
+    damage_page,
+    full,
+    killed_writer,
+    modes,
+    path_of,
+    rows_of,
+    snapshot,
+)
 
 pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-38")]
 
@@ -110,6 +120,39 @@ def test_damage_on_a_read_only_mount_is_kept(tmp_path: Path) -> None:
         remount(disk, "rw")
         with backend.open(session_id) as session:
             assert session.recovery is not None
+
+
+def test_what_a_recovery_makes_is_for_the_owner_only(backend: StateBackend) -> None:
+    """The new file, the report, and the original, under umask 000 as well."""
+    before = os.umask(0)
+    try:
+        session_id = full(backend)
+        damage_page(path_of(backend, session_id), "cost_ledger")
+        with backend.open(session_id) as session:
+            assert session.recovery is not None
+            found = modes(backend.directory)
+    finally:
+        os.umask(before)
+    assert {".corrupt", ".json"} <= {Path(name).suffix for name in found}
+    folders = {"sessions", ".locks"}
+    assert {mode for name, mode in found.items() if name not in folders} == {0o600}
+    assert {found[name] for name in folders} == {0o700}
+
+
+@needs_root
+def test_a_file_without_rights_is_no_damage(open_folder: Path) -> None:
+    """It is told by name, to readers and writers, and nothing is renamed."""
+    backend = StateBackend(open_folder / "sessions")
+    session_id = full(backend)
+    backend.directory.chmod(0o777)
+    (backend.directory / ".locks").chmod(0o777)
+    path_of(backend, session_id).chmod(0)
+    (said,) = run(rights.use_as_nobody, backend.directory, session_id)
+    created = said.pop("create")
+    assert created is None
+    assert said.pop("list") in {"BadSession", "SessionInfo"}  # the one created is listed as well
+    assert set(said.values()) == {"StorageError named"}
+    assert not list(backend.directory.glob("*.corrupt*"))
 
 
 # ── The private copy ─────────────────────────────────────────────────────────────────────────
