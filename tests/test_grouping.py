@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
@@ -376,8 +376,8 @@ def _wait_no_longer(session: Session, event_id: str) -> None:
     line = session._line
     joined = line.join
 
-    def join(unit: Unit) -> None:
-        joined(unit)
+    def join(units: Sequence[Unit]) -> None:
+        joined(units)
         raise KeyboardInterrupt
 
     line.join = join  # type: ignore[method-assign]
@@ -403,14 +403,14 @@ def test_what_a_lost_leader_had_taken_is_settled_by_the_next(
 ) -> None:
     """Interrupted before its commit, or after it: its units are put back, or done."""
     unit, driver = Unit(_pending(session, "taken")), session._driver
-    session._line.join(unit)
+    session._line.join((unit,))
     taken = session._line.take(unit)
     driver.execute("BEGIN IMMEDIATE")
     session._insert(taken)
     if committed:
         driver.execute("COMMIT")
     assert append(session, "next").sequence == 3
-    assert (unit.done, unit.sequences) == (True, (2,))
+    assert (unit.done, tuple(unit.sequences or ())) == (True, (2,))
     assert stored(session) == ["first", "taken", "next"]
 
 

@@ -452,28 +452,46 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
         await _in_thread(self._writers, lambda: self._sync.set_status(status, ended_at=ended_at))
 
     async def _take(self, pending: PendingEvent) -> Event:
-        (sequence,) = await self._write((pending,))
+        if telemetry.is_off():  # as in `_write`, without a coroutine in between
+            entry = self._enter((pending,))
+            try:
+                (sequence,) = await entry.waiter
+            except asyncio.CancelledError:
+                self._withdraw(entry)
+                raise
+        else:
+            (sequence,) = await self._write((pending,))
         return appended(pending, sequence)
 
     async def _write(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
         self._check_usable()
         with telemetry.span("statebackend.append", session_id=self.session_id, events=len(pending)):
-            loop = asyncio.get_running_loop()
-            entry = _Entry(pending, loop.create_future())
-            with self._guard:
-                taking = self._open
-                if taking is None:
-                    self._open = taking = _Round()
-                    # What runs in this round of the loop can still join.
-                    loop.call_soon(self._submit, taking)
-                taking.entries.append(entry)
+            entry = self._enter(pending)
             try:
                 return await entry.waiter
             except asyncio.CancelledError:
-                with self._guard:
-                    if not taking.begun:
-                        taking.entries.remove(entry)
+                self._withdraw(entry)
                 raise
+
+    def _enter(self, pending: Sequence[PendingEvent]) -> _Entry:
+        """Let *pending* be written with what else is appended in this round of the loop."""
+        self._check_usable()
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            taking = self._open
+            if taking is None:
+                self._open = taking = _Round()
+                # What runs in this round of the loop can still join.
+                loop.call_soon(self._submit, taking)
+            entry = _Entry(pending, loop.create_future(), taking)
+            taking.entries.append(entry)
+        return entry
+
+    def _withdraw(self, entry: _Entry) -> None:
+        """Take out what a cancelled task has appended, if it is not being written yet."""
+        with self._guard:
+            if not entry.taking.begun:
+                entry.taking.entries.remove(entry)
 
     def _submit(self, taking: _Round) -> None:
         """Let the thread write a round, once."""
@@ -559,13 +577,17 @@ def _refuse(_pending: Sequence[PendingEvent]) -> NoReturn:
 class _Entry:
     """One append, or batch, and the future that its task waits for."""
 
-    __slots__ = ("error", "sequences", "unit", "waiter")
+    __slots__ = ("error", "sequences", "taking", "unit", "waiter")
 
     def __init__(
-        self, pending: Sequence[PendingEvent], waiter: asyncio.Future[Sequence[int]]
+        self,
+        pending: Sequence[PendingEvent],
+        waiter: asyncio.Future[Sequence[int]],
+        taking: _Round,
     ) -> None:
         self.unit = Unit(pending)
         self.waiter = waiter
+        self.taking = taking
         self.sequences: Sequence[int] = ()
         self.error: BaseException | None = None
 

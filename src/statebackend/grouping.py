@@ -75,17 +75,19 @@ class Line:
         self._heir: Unit | None = None
         self.taken: list[Unit] | None = None
 
-    def join(self, unit: Unit) -> None:
+    def join(self, units: Sequence[Unit]) -> None:
         """Stand in line: as the heir, who waits for the session's lock, or to be told."""
-        unit.thread = get_ident()
+        thread = get_ident()
         with self._mutex:
-            heir = self._heir
-            # An append from a signal handler cannot wait for the one that it interrupted.
-            if heir is None or heir.thread == unit.thread:
-                self._heir = unit
-            else:
-                unit.shut()
-            self._waiting.append(unit)
+            for unit in units:
+                unit.thread = thread
+                heir = self._heir
+                # An append from a signal handler cannot wait for the one that it interrupted.
+                if heir is None or heir.thread == thread:
+                    self._heir = unit
+                else:
+                    unit.shut()
+                self._waiting.append(unit)
 
     def take(self, leader: Unit) -> list[Unit]:
         """Return the next units to write together; hold the session's lock.

@@ -60,8 +60,7 @@ class Writer(Handle):
         """
         line = self._line
         try:
-            for unit in units:
-                line.join(unit)
+            line.join(units)
             for unit in units:
                 unit.wait()
                 if not unit.done:
@@ -242,8 +241,8 @@ class Writer(Handle):
         planned: list[tuple[int, tuple[PlanItem, ...]]] = []
         first_seen: dict[Producer, int] = {}
         known = self._known_producers
+        self._insert_events(units)
         for unit in units:
-            self._insert_events(unit, alone=len(units) == 1)
             for one, sequence in zip(unit.pending, unit.sequences or (), strict=False):
                 if one.producer not in known:
                     first_seen.setdefault(one.producer, sequence)
@@ -258,7 +257,27 @@ class Writer(Handle):
         if planned:
             plans.insert(self._driver, planned)
 
-    def _insert_events(self, unit: Unit, *, alone: bool) -> None:
+    def _insert_events(self, units: Sequence[Unit]) -> None:
+        """Insert the events of all with one call of the driver, or, if one is refused, by unit."""
+        pending = [one for unit in units for one in unit.pending]
+        try:
+            sequences = events.insert_many(self._driver, pending)
+        except sqlite3.IntegrityError:
+            if len(units) == 1 or not self._driver.in_transaction:
+                raise
+            self._driver.execute("ROLLBACK")
+            self._driver.execute("BEGIN IMMEDIATE")
+            for unit in units:
+                self._insert_unit(unit)
+            return
+        first = 0
+        for unit in units:
+            after = first + len(unit.pending)
+            if not unit.done:  # by a signal handler, which wrote it under other numbers
+                unit.sequences = sequences[first:after]
+            first = after
+
+    def _insert_unit(self, unit: Unit) -> None:
         sequences: Sequence[int]
         try:
             if len(unit.pending) > 1:
@@ -266,12 +285,12 @@ class Writer(Handle):
             else:
                 sequences = (events.insert(self._driver, unit.pending[0]),)
         except sqlite3.IntegrityError as error:
-            if alone or len(unit.pending) > 1 or unit.done or not self._driver.in_transaction:
+            if len(unit.pending) > 1 or unit.done or not self._driver.in_transaction:
                 raise
             unit.error = error  # SQLite undid the statement, and the transaction goes on
-            return
-        if not unit.done:
-            unit.sequences = sequences
+        else:
+            if not unit.done:
+                unit.sequences = sequences
 
 
 # Errors of SQLite about the rows of one append, and not about the file; 0 are the driver's own.
