@@ -21,7 +21,7 @@ from tests.crash import samples
 from tests.crash.children import hear, say, sleep_forever
 
 THREADS = 3
-_PATIENCE_S = 30.0
+_PATIENCE_S = 8.0
 _LIFE_S = 150
 
 

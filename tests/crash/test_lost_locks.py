@@ -5,6 +5,7 @@ Each such read is a real one here, and the other programs are real processes.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -220,3 +221,40 @@ def test_a_closing_session_does_not_take_the_lock_file_of_another(
         session.close()
         (answer,) = run(children.attempt, backend.directory, session_id)
     assert answer["pid"] == other.pid
+
+
+def test_a_log_that_is_just_being_taken_away_is_not_written(
+    backend: StateBackend, session_id: str
+) -> None:
+    """Another program has the file to itself, as one that folds the log in at its end."""
+    session = backend.open(session_id)
+    append(session, "1")
+    touch(session, "file")
+    with started(children.lock_bare, session.path) as other:
+        other.hear()
+        with pytest.raises(StorageError, match="took its log away"):
+            append(session, "2")
+    with backend.open(session_id) as again:
+        append(again, "2")
+    assert stored(backend, session_id) == ["1", "2"]
+    assert_whole(session_file(backend, session_id))
+
+
+def test_a_closed_session_has_no_locks(backend: StateBackend, session_id: str) -> None:
+    """Asked by what a signal handler interrupted when it closed the session."""
+    with backend.open(session_id) as session:
+        locks = session._locks
+        assert (locks.in_use(), locks.keep()) == (True, True)
+    assert (locks.in_use(), locks.keep()) == (False, False)
+
+
+def test_where_files_have_no_locks_of_their_own_closing_is_as_ever(
+    backend: StateBackend, session_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere than on Linux nothing is put in the way of SQLite's closing."""
+    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
+    with backend.open(session_id) as session:
+        append(session, "1")
+        session._locks.leave()
+    assert stored(backend, session_id) == ["1"]
+    assert litter(backend) == set()
