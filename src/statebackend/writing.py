@@ -26,6 +26,7 @@ from statebackend.view import Handle
 # SQLite folds its log in by itself, from 4 MB on, but can begin it anew only at a moment without
 # readers. Where they overlap for ever there is none; from this length on, the writer waits for it.
 FOLD_BYTES = 16 * 1024 * 1024
+_LOOK_EVERY = 16  # commits, since asking for the log's length takes a tenth of a small append
 
 
 class Writer(Handle):
@@ -36,6 +37,7 @@ class Writer(Handle):
         self._driver = engine.driver_of(connection)
         self._line = Line()
         self._log_text = f"{path}-wal"
+        self._commits = 0
         self._fold_bytes = FOLD_BYTES
         self._known_producers: set[Producer] = set()
         self._last_producer: Producer | None = None  # of those: it is told without its hash
@@ -95,7 +97,8 @@ class Writer(Handle):
 
     def _bound_log(self) -> None:
         """Fold a long log in; where a reader prevents that, try again once it has doubled."""
-        if self._closing:
+        self._commits += 1
+        if self._closing or self._commits % _LOOK_EVERY:
             return
         try:
             size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time
