@@ -28,7 +28,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
 
 
 @pytest.mark.crash
-@pytest.mark.xfail(reason="findings of the soak are open", strict=False)
 def test_each_kind_of_damage_once(tmp_path: Path) -> None:
     """No row that never was, no evidence gone, nothing lost that could be read."""
     _soak(tmp_path, 60, PLANS[:SHORT])
@@ -36,7 +35,6 @@ def test_each_kind_of_damage_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.crash
-@pytest.mark.xfail(reason="findings of the soak are open", strict=False)
 def test_each_kind_of_damage_several_times(tmp_path: Path) -> None:
     """The same with more and larger sessions."""
     _soak(tmp_path, 300, PLANS)

@@ -267,7 +267,7 @@ class _Salvager:
         while size > 0:
             if not 1 < number <= self._images.page_count or number in pages[-64:]:
                 return None
-            if number in self._survey.free:
+            if number in self._survey.free or number in self._images.outdated:
                 return None
             page = self._images.page(number)
             part = page[4 : min(usable, 4 + size)]

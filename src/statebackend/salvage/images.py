@@ -28,7 +28,8 @@ class Images:
     """Every image of every page.
 
     ``current`` says which image of a page counts, where that is not the one in the file; it is laid
-    by :meth:`lay`. ``older`` are images that another one hides. A page is ``usable`` bytes long
+    by :meth:`lay`. ``older`` are images that another one hides, ``outdated`` the pages whose newest
+    image is in a broken frame. A page is ``usable`` bytes long
     without what its header reserves. A *descriptor* of the file is used, and left open.
     """
 
@@ -56,6 +57,7 @@ class Images:
         self.usable = self.page_size - self._reserved
         self.current: dict[int, tuple[int, int]] = {}
         self.older: list[tuple[int, int, int]] = []
+        self.outdated: set[int] = set()
         self.page_count = -(-self.size // self.page_size)
 
     def __enter__(self) -> Self:

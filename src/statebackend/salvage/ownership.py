@@ -16,18 +16,23 @@ _EVENT_COLUMNS, _META_COLUMNS, _LEAST_LEDGER_COLUMNS = 9, 7, 8
 def lay_sidecars(images: Images, session_id: str) -> list[str]:
     """Lay the images of journal and log over the file's, where they are its own; return notes."""
     notes = []
-    journal = images.journal_pages()
-    if journal:
-        places = [(page, JOURNAL, at) for page, at in journal]
-        if _are_ours(images, places, session_id, unless_shown=False):
-            for page, at in journal:
-                images.lay(JOURNAL, page, at)
-            notes.append("a rollback journal was laid over the file")
-        else:
-            notes.append("the rollback journal is another session's; kept, not used")
-    log = images.log
-    if log is None:
-        return notes
+    if journal := images.journal_pages():
+        notes.append(_lay_journal(images, journal, session_id))
+    if images.log is not None:
+        notes.append(_lay_log(images, images.log, session_id))
+    return [note for note in notes if note]
+
+
+def _lay_journal(images: Images, journal: list[tuple[int, int]], session_id: str) -> str:
+    places = [(page, JOURNAL, at) for page, at in journal]
+    if not _are_ours(images, places, session_id, unless_shown=False):
+        return "the rollback journal is another session's; kept, not used"
+    for page, at in journal:
+        images.lay(JOURNAL, page, at)
+    return "a rollback journal was laid over the file"
+
+
+def _lay_log(images: Images, log: Log, session_id: str) -> str:
     frames = [*log.live, *log.behind]
     places = [(frame.page, LOG, frame.offset) for frame in frames]
     if (
@@ -36,20 +41,22 @@ def lay_sidecars(images: Images, session_id: str) -> list[str]:
         or not _are_ours(images, places, session_id, unless_shown=True)
     ):
         images.log = None
-        notes.append("the write-ahead log is another session's; kept, not used")
-        return notes
+        return "the write-ahead log is another session's; kept, not used"
     if frames and _is_outdated(images, [place[1:] for place in places]):
         images.older += [(frame.page, LOG, frame.offset) for frame in reversed(frames)]
-        notes.append("the write-ahead log is older than the file; used for lost rows only")
-        return notes
+        return "the write-ahead log is older than the file; used for lost rows only"
     for frame in frames:
         images.lay(LOG, frame.page, frame.offset)
-    if log.behind:
-        notes.append(
-            f"{log.lost_commits} transactions behind a broken frame of the write-ahead log, which "
-            "SQLite would not use, were used"
-        )
-    return notes
+    for frame in log.broken:
+        which, offset = images.place(frame.page)
+        if which != LOG or offset < frame.offset:
+            images.outdated.add(frame.page)
+    if not log.behind:
+        return ""
+    return (
+        f"{log.lost_commits} transactions behind a broken frame of the write-ahead log, which "
+        "SQLite would not use, were used"
+    )
 
 
 def _are_ours(
