@@ -295,11 +295,14 @@ def _build(path: Path, meta_row: tuple[str | int | None, ...]) -> None:
     try:
         _write_durably(building, _image(meta_row))
         link_new(building, path)
-    except FileExistsError:
-        raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
-    finally:
-        with suppress(FileNotFoundError):
+    except BaseException as error:
+        with suppress(OSError):
             building.unlink()
+        if isinstance(error, FileExistsError):
+            raise SessionExists(path.name.removesuffix(SUFFIX), path) from None
+        raise
+    with _unmade_on_error(path):
+        _tidy(path)
 
 
 @contextmanager
