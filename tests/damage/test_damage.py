@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from statebackend import Recovery, TableRecovery
 from tests.damage import bases, kinds, layout, plain
 from tests.damage.__main__ import LEAST_SHARE, main, share, table
 from tests.damage.bases import PLANS, SHORT, Base, Plan
@@ -107,6 +109,22 @@ def _judge(base: Base, pool: list[Base]) -> Judge:
     return Judge(base, pool[0] if base is not pool[0] else pool[1], base.files)
 
 
+def _recovery(base: Base) -> Recovery:
+    """Return the report of a recovery that put nothing right."""
+    return Recovery(
+        session_id=base.session_id,
+        path=Path(base.session_id),
+        original=None,
+        report=None,
+        aside=None,
+        recovered_at=datetime.now(UTC),
+        reasons=(),
+        tables=tuple(TableRecovery(table=table, kept=0, routes={}) for table in TABLES),
+        derived=(),
+        notes=(),
+    )
+
+
 def test_the_judge_is_content_with_a_healthy_session(pool: list[Base]) -> None:
     """All is found, nothing is lost."""
     judge = _judge(pool[0], pool)
@@ -147,10 +165,11 @@ def test_the_judge_allows_what_the_damage_wrote(pool: list[Base]) -> None:
     judge = Judge(base, pool[0], base.files | {name: bytes(main)})
     payload = row.values[-1]
     rows = _rows(base)
+    told = _recovery(base)
     rows["events"][key] = (*row.values[:-1], bytes([payload[0] ^ 1]) + payload[1:])
-    assert list(judge.rows(rows, None)) == []
+    assert list(judge.rows(rows, told)) == []
     rows["events"][key] = (*row.values[:-1], bytes([payload[0] ^ 2]) + payload[1:])
-    assert len(list(judge.rows(rows, None))) == 1
+    assert len(list(judge.rows(rows, told))) == 1
 
 
 def test_the_judge_misses_rows(pool: list[Base]) -> None:
