@@ -15,6 +15,7 @@ from statebackend import (
     SessionUnreadable,
     StateBackend,
     header,
+    wal,
 )
 from tests.session_files import full, killed_writer, new, path_of, sql
 
@@ -153,3 +154,33 @@ def test_frames_from_before_a_reset_do_not_count(backend: StateBackend) -> None:
         copied.write_bytes(path.read_bytes())
     copied.with_name("copy.sqlite-wal").write_bytes(content)
     assert header.look(copied).user_version == 1
+
+
+def test_a_log_that_is_begun_anew_during_the_look_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where page 1 lay, another page may lie by then, whole, whose bytes are no version."""
+    path, log = tmp_path / "x.sqlite", tmp_path / "x.sqlite-wal"
+    driver = sqlite3.connect(path, isolation_level=None)
+    with closing(driver):
+        driver.executescript("PRAGMA journal_mode = WAL; CREATE TABLE t (x)")
+        old = log.read_bytes()
+        driver.execute("PRAGMA wal_checkpoint(RESTART)")
+        for _ in range(5):
+            driver.execute("INSERT INTO t VALUES (zeroblob(100))")
+        new = log.read_bytes()
+    copy, pread = tmp_path / "copy", os.pread
+    copy.write_bytes(old)
+
+    def overtaken(descriptor: int, length: int, position: int) -> bytes:
+        if length == 8:  # the checksum before the image, once its place is known
+            copy.write_bytes(new)
+        return pread(descriptor, length, position)
+
+    with copy.open("rb") as file:
+        image = wal.newest_page_1(file.fileno())
+        assert image is not None
+        assert image.startswith(b"SQLite format 3")
+        monkeypatch.setattr(os, "pread", overtaken)
+        assert wal.newest_page_1(file.fileno()) is None
+    assert copy.read_bytes() == new

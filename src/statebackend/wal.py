@@ -17,6 +17,7 @@ from statebackend.paths import wal_path
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _HEADER, _FRAME_HEADER = 32, 24
 _MASK = 0xFFFFFFFF
+_PAGE_1 = b"\0\0\0\1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,9 @@ def newest_page_1(descriptor: int) -> bytes | None:
         before = 24 if at == _HEADER else at - page_size - 8
         seed = struct.unpack(">II", os.pread(descriptor, 8, before))
         image = os.pread(descriptor, _FRAME_HEADER + page_size, at)
-        if len(image) == _FRAME_HEADER + page_size and _whole(order, seed, image):
+        # A writer may have begun the log anew meanwhile, and have put another page there.
+        same = image[:4] == _PAGE_1 and image[8:16] == salts
+        if same and len(image) == _FRAME_HEADER + page_size and _whole(order, seed, image):
             return image[_FRAME_HEADER:]
     return None
 
