@@ -32,6 +32,7 @@ _LEAST_WIPED = 16
 _LEAST_ID_CHARACTERS = 8
 _DAMAGED_CHARACTERS = 4
 _MOST = 0.9
+_CONTESTED = ("", 0)
 _LAST_RESORTS = {"older image", "carved"}
 
 
@@ -80,9 +81,15 @@ def salvage(
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A row whose number nothing in its page confirms."""
+    """A row whose number nothing in its page confirms, and where it is.
 
-    row: Row
+    It is read again when it is settled: there may be as many as there are rows.
+    """
+
+    place: tuple[int, int]
+    shape: Shape
+    cell: cells.Cell
+    event_id: bytes
     number: Number
     route: str
 
@@ -95,7 +102,7 @@ class _Salvager:
         self._version = version
         self._survey = survey(images)
         self._claims: dict[int, tuple[str, int]] = {}
-        self._unended: list[tuple[bytes, Shape, cells.Cell]] = []
+        self._unended: list[tuple[tuple[int, int], Shape, cells.Cell]] = []
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
         self._known_missing: dict[int, list[bytes]] = {}
@@ -174,8 +181,8 @@ class _Salvager:
         return outside * 2 > len(found)
 
     def _take_page(self, number: int, page: bytes, all_cells: Sequence[cells.Cell]) -> None:
-        which, offset = self._images.place(number)
-        route = "log" if which == LOG and offset in self._lost_log else "page"
+        place = self._images.place(number)
+        route = "log" if place[0] == LOG and place[1] in self._lost_log else "page"
         by_shape: dict[str, list[cells.Cell]] = {}
         for cell in all_cells:
             shape = shape_of(self._new.shapes, cell.types)
@@ -183,7 +190,7 @@ class _Salvager:
                 by_shape.setdefault(shape.table, []).append(cell)
         bounds = self._survey.bounds.get(number, (None, None))
         for table, found in by_shape.items():
-            self._take_cells(page, self._new.shapes[table], found, route, bounds)
+            self._take_cells(place, page, self._new.shapes[table], found, route, bounds)
 
     def _cells(self, number: int, page: bytes) -> Iterator[cells.Cell]:
         for start in cells.pointers(page, 100 if number == 1 else 0, self._images.usable):
@@ -191,8 +198,9 @@ class _Salvager:
             if cell is not None and not self._images.is_cut(number, cell.end):
                 yield cell
 
-    def _take_cells(
+    def _take_cells(  # noqa: PLR0917 - by position, as its callers have them
         self,
+        place: tuple[int, int],
         page: bytes,
         shape: Shape,
         found: Sequence[cells.Cell],
@@ -204,14 +212,15 @@ class _Salvager:
                 self._take_unnumbered(page, shape, cell, route)
             return
         for cell, number in zip(found, numbers([c.rowid for c in found], bounds), strict=True):
-            record = self._record(page, cell, shape)
+            record = self._record(page, cell, shape, place)
             if record is None:
                 continue
+            one = row(shape, number.value, cell.types, record)
             if number.sure and is_row(number.value):
-                self._new.insert(row(shape, number.value, cell.types, record), route)
+                self._new.insert(one, route)
             else:
-                one = row(shape, number.value, cell.types, record)
-                self._doubts.append(_Doubt(one, number, route))
+                doubt = _Doubt(place, shape, cell, _stored_id(one), number, route)
+                self._doubts.append(doubt)
 
     def _take_unnumbered(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
         record = self._record(page, cell, shape)
@@ -233,8 +242,13 @@ class _Salvager:
         )
         return self._new.driver.execute(query, producer[:3]).fetchone() is not None
 
-    def _record(self, page: bytes, cell: cells.Cell, shape: Shape) -> bytes | None:
-        """Return the whole record of *cell*; None if its overflow pages do not add up to it."""
+    def _record(
+        self, page: bytes, cell: cells.Cell, shape: Shape, place: tuple[int, int] | None = None
+    ) -> bytes | None:
+        """Return the whole record of *cell*; None if its overflow pages do not add up to it.
+
+        One whose chain leads on is looked at again later, if its *place* is given.
+        """
         local = page[cell.header : cell.header + cell.local]
         if cell.local == cell.payload:
             return local
@@ -243,16 +257,17 @@ class _Salvager:
             return None
         pages, rest, behind = chain
         if behind and not self._leads_nowhere(behind, pages):
-            self._unended.append((page, shape, cell))
+            if place is not None:
+                self._unended.append((place, shape, cell))
             return None
         owner = (shape.table, cell.rowid)
         others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
         if others:
             # One of them points into the other's pages, and nothing says which.
-            for table, sequence in others:
+            for table, sequence in others - {_CONTESTED}:
                 self._new.remove(table, sequence, "its overflow pages are claimed by another row")
             for one in pages:
-                self._claims[one] = ("", 0)
+                self._claims[one] = _CONTESTED
             self._new.note(f"{shape.table} {cell.rowid}: its overflow pages are another row's")
             return None
         for one in pages:
@@ -296,8 +311,9 @@ class _Salvager:
     def _take_unended(self) -> None:
         """Look again at rows whose chains led on, now that it is known which row has which page."""
         unended, self._unended = self._unended, []
-        for page, shape, cell in unended:
-            self._take_cells(page, shape, [cell], "page", (None, None))
+        for place, shape, cell in unended:
+            page = self._images.image(*place)
+            self._take_cells(place, page, shape, [cell], "page", (None, None))
         self._unended.clear()
 
     # -- numbers that nothing confirms ---------------------------------------------------------
@@ -305,7 +321,7 @@ class _Salvager:
     def _settle_doubts(self) -> None:
         """Give each doubtful row the number that an index or its neighbours know it by."""
         doubts, self._doubts = self._doubts, []
-        ids_wanted = {_stored_id(one.row) for one in doubts}
+        ids_wanted = {one.event_id for one in doubts}
         numbers_wanted = {n for one in doubts for n in (one.number.value, one.number.likely)}
         by_id: dict[bytes, int] = {}
         by_number: dict[int, bytes] = {}
@@ -319,8 +335,12 @@ class _Salvager:
             self._settle(one, by_id, by_number)
 
     def _settle(self, one: _Doubt, by_id: dict[bytes, int], by_number: dict[int, bytes]) -> None:
-        shape, number = one.row.shape, one.number
-        known = by_id.get(_stored_id(one.row)) if shape.table == "events" else None
+        shape, number = one.shape, one.number
+        record = self._record(self._images.image(*one.place), one.cell, shape)
+        if record is None:
+            return  # another row claimed its overflow pages meanwhile
+        found = row(shape, number.value, one.cell.types, record)
+        known = by_id.get(one.event_id) if shape.table == "events" else None
         believable = is_row(number.value) and number.value <= self._highest(shape.table)
         for wanted in (
             number.value if known == number.value else None,
@@ -333,13 +353,13 @@ class _Salvager:
             if wanted is None or not is_row(wanted) or self._new.has(shape, wanted):
                 continue
             other = by_number.get(wanted) if shape.table == "events" else None
-            if wanted == known or other is None or _is_near(other, _stored_id(one.row)):
-                self._new.insert(_renumbered(one.row, wanted), one.route)
+            if wanted == known or other is None or _is_near(other, one.event_id):
+                self._new.insert(_renumbered(found, wanted), one.route)
                 return
         if self._new.has(shape, number.value):
-            self._new.insert(one.row, one.route)  # the same row twice, or one that contradicts it
+            self._new.insert(found, one.route)  # the same row twice, or one that contradicts it
         else:
-            self._new.put_aside(one.row, "nothing confirms its sequence")
+            self._new.put_aside(found, "nothing confirms its sequence")
 
     def _highest(self, table: str) -> int:
         """Return the highest number that rows may have, by what is known of the table."""
