@@ -57,6 +57,8 @@ class Hurt:
     def place(self, page: int) -> tuple[bytearray, int]:
         """Return the file that holds the newest bytes of a page, and where they begin."""
         name, start = self.base.layout.pages[page]
+        if name not in self.files:  # an earlier damage took it away
+            raise Unfit
         return self.files[name], start
 
     def spoil(self, pages: Iterable[int]) -> None:
