@@ -33,6 +33,7 @@ from statebackend.header import (
     leftover,
     look,
     misnamed,
+    refuse_unfinished,
 )
 from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, lock_path, sqlite_uri
@@ -150,6 +151,8 @@ def _read(name: str, stem: str, scan: _Scan[_T], maybe_live: bool) -> _T:
             raise _Gone from None
         if not stat.S_ISREG(before.st_mode):
             raise irregular(Path(name), before)
+        if before.st_nlink > 1:
+            refuse_unfinished(Path(name))
         if is_session_id(stem) is None:
             raise SessionUnreadable(Path(name), _NOT_AN_ID)
         if before.st_size < _MIN_DATABASE_BYTES:

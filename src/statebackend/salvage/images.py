@@ -188,27 +188,47 @@ class Images:
     # -- a rollback journal --------------------------------------------------------------------
 
     def journal_pages(self) -> list[tuple[int, int]]:
-        """Return number and offset of the pages in a rollback journal that pass its checksum."""
-        if JOURNAL not in self._files:
-            return []
-        journal = self._files[JOURNAL]
-        head = os.pread(journal, 28, 0)
-        if len(head) < 28 or head[:8] != _JOURNAL_MAGIC:
-            return []
-        _count, nonce, _pages, sector, page_size = struct.unpack(">IIIII", head[8:28])
-        if page_size != self.page_size or not 28 <= sector <= 65536:
-            return []
-        found = []
-        at = sector
-        while len(record := os.pread(journal, page_size + 8, at)) == page_size + 8:
-            number = int.from_bytes(record[:4], "big")
-            image = record[4:-4]
-            total = (nonce + sum(image[page_size - 200 : 0 : -200])) & 0xFFFFFFFF
-            if number == 0 or total != int.from_bytes(record[-4:], "big"):
-                break
-            found.append((number, at + 4))
-            at += page_size + 8
+        """Return number and offset of the pages in a rollback journal that pass its checksum.
+
+        One that was written to the disk several times has as many parts, each with a header that
+        begins a sector.
+        """
+        found: list[tuple[int, int]] = []
+        at = 0
+        while (head := self._journal_head(at)) is not None:
+            nonce, sector = head
+            at += sector
+            while (number := self._journal_page(at, nonce)) is not None:
+                found.append((number, at + 4))
+                at += self.page_size + 8
+            at = -(-at // sector) * sector
         return found
+
+    def cut_to_journal(self) -> None:
+        """Let nothing count that the transaction of the journal, now laid, put behind the end.
+
+        Only if the header of the file that was then agrees with the journal's.
+        """
+        before = os.pread(self._files[JOURNAL], 4, 16)
+        if self.page(1)[28:32] == before:
+            self.page_count = min(self.page_count, int.from_bytes(before, "big"))
+
+    def _journal_head(self, at: int) -> tuple[int, int] | None:
+        head = os.pread(self._files[JOURNAL], 28, at) if JOURNAL in self._files else b""
+        if len(head) < 28 or head[:8] != _JOURNAL_MAGIC:
+            return None
+        _count, nonce, _pages, sector, page_size = struct.unpack(">IIIII", head[8:])
+        if page_size != self.page_size or not 28 <= sector <= 65536:
+            return None
+        return nonce, sector
+
+    def _journal_page(self, at: int, nonce: int) -> int | None:
+        record = os.pread(self._files[JOURNAL], self.page_size + 8, at)
+        if len(record) < self.page_size + 8:
+            return None
+        number, image = int.from_bytes(record[:4], "big"), record[4:-4]
+        total = (nonce + sum(image[self.page_size - 200 : 0 : -200])) & 0xFFFFFFFF
+        return number if number and total == int.from_bytes(record[-4:], "big") else None
 
 
 def _possible(page_size: int) -> bool:

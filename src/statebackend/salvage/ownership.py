@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from statebackend.ids import is_session_id
 from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
+from statebackend.salvage.survey import is_kind
 from statebackend.wal import Log
 
 _LEAST_EVIDENCE = 4
-_EVENT_COLUMNS, _META_COLUMNS, _LEAST_LEDGER_COLUMNS = 9, 7, 8
+_EVENT_COLUMNS, _META_COLUMNS = 9, 7
 
 
 def lay_sidecars(images: Images, session_id: str) -> list[str]:
@@ -29,6 +30,7 @@ def _lay_journal(images: Images, journal: list[tuple[int, int]], session_id: str
         return "the rollback journal is another session's; kept, not used"
     for page, at in journal:
         images.lay(JOURNAL, page, at)
+    images.cut_to_journal()
     return "a rollback journal was laid over the file"
 
 
@@ -64,8 +66,8 @@ def _are_ours(
 ) -> bool:
     """Tell whether these images (page, file, offset) are of the same session as the file.
 
-    A session only grows. So what a page of the file holds is in the images that would hide such
-    pages, or the other way round where those are older; another session's hold something else.
+    A session only grows. So the events of a page of the file are in the images that would hide such
+    pages, or the other way round where those are older; another session's hold other events.
     Where nothing can be compared, the answer is *unless_shown*: a session has a log in its ordinary
     life, but no journal.
     """
@@ -99,23 +101,19 @@ def _leaves_out_pages(images: Images, log: Log) -> bool:
     )
 
 
-def _held(images: Images, page: bytes) -> Iterator[bytes]:
-    """Return what a page holds that never changes: its cells, without pointers to other pages."""
-    kind = page[0]
-    if kind not in cells.TREE_PAGES:
-        return
-    if kind in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
+def _held(images: Images, page: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return (row number, id) of the events that a page holds, or an index of them.
+
+    These never change, and no two sessions share one, as they do the rest of their rows.
+    """
+    if page[0] in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
         for record in cells.index_records(page, 0, images.usable):
-            yield repr(record).encode()
-    elif kind == cells.INTERIOR_TABLE:
-        for child, key in cells.children(page, 0, images.usable):
-            if key is not None:
-                yield b"%d %d" % (child, key)
-    else:
-        for at in cells.pointers(page, 0, images.usable):
-            found = cells.cell(page, at, images.usable)
-            if found is not None and len(found.types) >= _LEAST_LEDGER_COLUMNS:
-                yield page[at : found.end]
+            if len(record) == 2 and isinstance(record[0], bytes) and not is_kind(record[0]):
+                yield record[1], record[0]
+        return
+    for number, value in _known(images, page):
+        if number is not None:
+            yield number, value
 
 
 def _is_outdated(images: Images, places: Iterable[tuple[int, int]]) -> bool:
