@@ -36,6 +36,7 @@ from statebackend.header import (
     refuse_unfinished,
 )
 from statebackend.ids import is_session_id
+from statebackend.log_check import check_log
 from statebackend.paths import SUFFIX, lock_path, sqlite_uri
 from statebackend.values import BadSession, CostTotals, SessionInfo
 
@@ -230,7 +231,9 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], live: bool) -> _T:
     check_sidecars(path)
     with claim.untouched(path) as alone:
         if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
-            look(path)
+            page_size = look(path).page_size
+            if not live:
+                check_log(path, page_size)
     if private_copy.is_needed(path):
         with os_error(path), private_copy.made(path) as copy:
             return _query(str(path), private_copy.URI_MODE, stem, scan, live, copy=str(copy))

@@ -19,7 +19,7 @@ from statebackend.claim import FileKey
 from statebackend.errors import SessionClosed, StateBackendError
 from statebackend.faults import primary_code
 from statebackend.grouping import Line, Unit
-from statebackend.repositories import costs, events, plans, producers
+from statebackend.repositories import costs, events, meta, plans, producers
 from statebackend.values import Cost, PlanItem, Producer
 from statebackend.view import Handle
 
@@ -234,6 +234,8 @@ class Writer(Handle):
         producer = pending.producer
         if producer is not self._last_producer and producer not in self._known_producers:
             producers.insert_if_new(driver, producer, sequence)
+            if sequence == 1:
+                meta.rewrite(driver)
         if pending.cost is not None:
             costs.insert_one(driver, sequence, pending.cost)
         if pending.items:
@@ -255,6 +257,8 @@ class Writer(Handle):
                     planned.append((sequence, one.items))
         for producer, sequence in first_seen.items():
             producers.insert_if_new(self._driver, producer, sequence)
+        if 1 in first_seen.values():
+            meta.rewrite(self._driver)
         if costed:
             costs.insert(self._driver, costed)
         if planned:

@@ -289,3 +289,23 @@ def test_sb38_a_damaged_session_that_is_in_use_is_left_alone(backend: StateBacke
         backend.open(path.stem)
     with backend.open(path.stem) as session:
         assert session.recovery is not None
+
+
+@pytest.mark.conformance("SB-33", "SB-34")
+def test_sb34_the_log_of_another_new_session_is_not_taken_for_its_own(
+    backend: StateBackend,
+) -> None:
+    """Two sessions whose writers were killed after their first appends, one's log at the other's."""
+    first, second = (path_of(backend, new(backend)) for _ in range(2))
+    for path in (first, second):
+        run_python(_KILLED, backend.directory, path.stem, check=False)
+    log = second.with_name(f"{second.name}-wal").read_bytes()
+    first.with_name(f"{first.name}-wal").write_bytes(log)
+    flagged = {one.session_id for one in backend.list() if isinstance(one, BadSession)}
+    assert flagged == {first.stem}
+    with pytest.raises(SessionDamaged, match="another session's"):
+        backend.read(first.stem)
+    with backend.open(first.stem) as session:
+        assert session.recovery is not None
+        assert session.counts().events == 0
+    assert first.with_name(f"{first.name}.corrupt-wal").read_bytes() == log

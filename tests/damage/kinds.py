@@ -317,8 +317,8 @@ def log_frame_headers(hurt: Hurt) -> None:
 
 def log_foreign(hurt: Hurt) -> None:
     """Put the log of another session beside it."""
-    if len(hurt.foreign.files.get("-wal", b"")) < 100 or not hurt.base.rows["events"]:
-        raise Unfit  # two new sessions are alike but for a row that no log holds
+    if len(hurt.foreign.files.get("-wal", b"")) < 100:
+        raise Unfit
     hurt.files["-wal"] = bytearray(hurt.foreign.files["-wal"])
     hurt.files.pop("-shm", None)
 

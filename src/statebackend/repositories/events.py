@@ -10,13 +10,13 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 
 from statebackend import models, rows, timestamps
 from statebackend.repositories.pending import PendingEvent
-from statebackend.repositories.statements import insert_text, select_text, table_of
+from statebackend.repositories.statements import insert_text, table_of, text_of
 from statebackend.values import Event, EventHeader
 
 _INSERT = insert_text(models.Event)
 _table = table_of(models.Event)
 _c = _table.c
-_SELECT_SEQUENCE = select_text(select(_c.sequence).where(_c.id == bindparam("id")))
+_SELECT_SEQUENCE = text_of(select(_c.sequence).where(_c.id == bindparam("id")))
 _HEADER_COLUMNS = [column for column in _table.columns if column is not _c.payload]
 
 

@@ -8,12 +8,13 @@ from sqlalchemy import Connection, func, orm, select
 
 from statebackend import models, rows
 from statebackend.repositories import costs
-from statebackend.repositories.statements import select_text, table_of
+from statebackend.repositories.statements import table_of, text_of
 from statebackend.values import SessionInfo
 
 _table = table_of(models.SessionMeta)
 _ledger = table_of(models.CostLedger)
-_SELECT_STATUS = select_text(select(_table.c.status))
+_OTHER_DEPTH = text_of(_table.update().values(depth=-1 - _table.c.depth))
+_SELECT_STATUS = text_of(select(_table.c.status))
 
 
 def select_info(connection: Connection, *, live: bool) -> SessionInfo:
@@ -30,6 +31,17 @@ def select_status(driver: sqlite3.Connection) -> str:
     """Return the stored status word."""
     (status,) = driver.execute(_SELECT_STATUS).fetchone()
     return str(status)
+
+
+def rewrite(driver: sqlite3.Connection) -> None:
+    """Write the row again as it is, so that the write-ahead log holds it; inside a transaction.
+
+    New sessions are alike but for this row. Without it, the first log of one session would fit the
+    file of another, and nothing could tell. SQLite leaves a page alone that does not change, so the
+    row is changed and changed back.
+    """
+    driver.execute(_OTHER_DEPTH, (-1,))
+    driver.execute(_OTHER_DEPTH, (-1,))
 
 
 def get(session: orm.Session, session_id: str) -> models.SessionMeta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Insert, Select, Table, bindparam
+from sqlalchemy import Insert, Select, Table, Update, bindparam
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -36,6 +36,6 @@ def insert_text(model: type[DeclarativeBase], *, ignore_known: bool = False) -> 
     return str(compiled)
 
 
-def select_text(query: Select[Any]) -> str:
-    """Return the text of a query, with ``?`` for its parameters."""
+def text_of(query: Select[Any] | Update) -> str:
+    """Return the text of a statement, with ``?`` for its parameters."""
     return str(query.compile(dialect=_DIALECT))
