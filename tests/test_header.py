@@ -184,3 +184,56 @@ def test_a_log_that_is_begun_anew_during_the_look_is_not_believed(
         monkeypatch.setattr(os, "pread", overtaken)
         assert wal.newest_page_1(file.fileno()) is None
     assert copy.read_bytes() == new
+
+
+def test_a_small_file_is_not_read_ahead(path: Path) -> None:
+    """Nor is one that is in memory."""
+    assert header.read_ahead(path, 0) is None
+    with path.open("ab") as file:
+        file.write(bytes(5 << 20))
+    path.read_bytes()
+    assert header.read_ahead(path, 0) is None
+
+
+def test_a_large_file_is_read_ahead_in_pieces(path: Path) -> None:
+    """Once begun, to its end."""
+    os.truncate(path, (9 << 20) + 5)
+    position: int | None = 4 << 20
+    places = []
+    while position is not None:
+        places.append(position)
+        position = header.read_ahead(path, position)
+    assert places == [4 << 20, 8 << 20, (9 << 20) + 5]
+
+
+def test_an_original_is_known_by_its_second_name(path: Path) -> None:
+    """Not by a name alone, and a missing file has none."""
+    corrupt = path.with_name(path.name + ".corrupt")
+    assert header.original_of(path) is None
+    corrupt.write_bytes(b"")
+    os.link(path, path.with_name("other"))
+    assert header.original_of(path) is None
+    second = path.with_name(path.name + ".corrupt.2")
+    os.link(path, second)
+    assert header.original_of(path) == second
+    path.unlink()
+    assert header.original_of(path) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what is in memory")
+def test_a_large_file_that_is_not_in_memory_is_read_ahead(path: Path) -> None:
+    """From its start; where the file system cannot tell, it is left to SQLite."""
+    with path.open("r+b") as file:
+        file.write(bytes(9 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(file.fileno(), [bytearray(512)], 8 << 20, os.RWF_NOWAIT)
+        except BlockingIOError:
+            expected: int | None = 4 << 20
+        except OSError:
+            expected = None
+        else:
+            pytest.skip("this system keeps it in memory")
+    assert header.read_ahead(path, 0) == expected

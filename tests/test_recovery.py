@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from statebackend import (
     recovery_reports,
 )
 from statebackend.salvage import salvage
-from tests.chains import environment, make_chain, program_of
+from tests.chains import make_chain, program_of
 from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, told
 from tests.session_files import (
     START,
@@ -311,10 +310,10 @@ def test_a_session_under_recovery_is_busy_and_others_are_not(
     damage_index(path_of(backend, session_id))
     begun, go_on = Event(), Event()
 
-    def slow(*given: object, **named: object) -> object:
+    def slow(*given: Any, **named: Any) -> object:
         begun.set()
         assert go_on.wait(20)
-        return salvage(*given, **named)  # type: ignore[arg-type]
+        return salvage(*given, **named)
 
     monkeypatch.setattr(recovery, "salvage", slow)
     thread = Thread(target=recover, args=(backend, session_id))
@@ -369,54 +368,97 @@ def test_a_reader_elsewhere_stops_a_recovery(backend: StateBackend) -> None:
     assert recover(backend, session_id).complete
 
 
-_OPEN = """
-import sys
-from statebackend import SessionLocked, StateBackend
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-    with StateBackend(sys.argv[1]).open(sys.argv[2]) as session:
-        print("recovered" if session.recovery else "opened", len(list(session.events())))
-except SessionLocked:
-    print("locked")
+_OPEN_EIGHT_TIMES = """
+    import os, sys
+    from statebackend import SessionLocked, StateBackend, opening, replay
+    gate, opener = os.pipe()
+    children = []
+    for _number in range(8):
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        os.close(opener)
+        os.read(gate, 1)
+        try:
+            with StateBackend(sys.argv[1]).open(sys.argv[2]) as session:
+                word = "recovered" if session.recovery else "opened"
+                printed = f"{word} {len(list(session.events()))}"
+        except SessionLocked:
+            printed = "locked"
+        os.write(1, f"{printed}\\n".encode())
+        os._exit(0)
+    os.close(opener)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
 """
 
 
 @pytest.mark.crash
 def test_of_eight_that_open_at_once_one_recovers(backend: StateBackend) -> None:
     """The others are locked out or find it done; there is one kept original."""
-    session_id = new(backend, events=1500, size=300)
+    session_id = new(backend, events=500, size=300)
     path = path_of(backend, session_id)
     damage_index(path)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _OPEN, str(backend.directory), session_id],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _number in range(8)
-    ]
-    for one in running:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in running:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    ended = [one.communicate(timeout=60) for one in running]
-    assert sum("was damaged and recovered" in errors for _printed, errors in ended) == 1
-    printed = sorted(text.strip() for text, _errors in ended)
-    assert printed.count("recovered 1500") == 1
-    assert set(printed) <= {"recovered 1500", "opened 1500", "locked"}
+    printed = run_python(_OPEN_EIGHT_TIMES, backend.directory, session_id).splitlines()
+    assert len(printed) == 8
+    assert printed.count("recovered 500") == 1
+    assert set(printed) <= {"recovered 500", "opened 500", "locked"}
     assert listing(backend.directory) == [
         ".locks",
         path.name,
         f"{path.name}.corrupt",
         f"{path.name}.corrupt.json",
     ]
+
+
+# -- what fails ------------------------------------------------------------------------------------
+
+
+_LIMITED = """
+    import resource, sys
+    from statebackend import StateBackend, StorageError
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), limits[1]))
+    try:
+        StateBackend(sys.argv[1]).open(sys.argv[2])
+    except StorageError as error:
+        print(type(error).__name__)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+"""
+
+
+@pytest.mark.parametrize("most", [8_000, 100_000])
+def test_where_the_new_file_cannot_be_written_all_stays_as_it_was(
+    backend: StateBackend, most: int
+) -> None:
+    """A full disk is no damage; nothing half done is left, and a later open recovers."""
+    session_id = new(backend, events=400, size=900)
+    damage_index(path_of(backend, session_id))
+    before = kept_files(backend.directory)
+    assert run_python(_LIMITED, backend.directory, session_id, most).startswith("Storage")
+    assert kept_files(backend.directory) == before
+    assert recover(backend, session_id).complete
+
+
+def test_what_was_saved_is_checked_before_it_takes_the_name(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that damages the new file as well must not cost the original."""
+    session_id = full(backend)
+    damage_index(path_of(backend, session_id))
+    before = kept_files(backend.directory)
+
+    def on_a_bad_disk(source: Path, target: Path, *given: Any, **named: Any) -> object:
+        saved = salvage(source, target, *given, **named)
+        damage_index(target)
+        return saved
+
+    monkeypatch.setattr(recovery, "salvage", on_a_bad_disk)
+    with pytest.raises(SessionDamaged, match="what was saved of it fails"):
+        backend.open(session_id)
+    assert kept_files(backend.directory) == before
 
 
 # -- a look ----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from statebackend.log_check import check_log
 from tests.damage import layout
 from tests.damage.bases import Plan, _set_up, files_of, put
 from tests.damaging import NOISE
-from tests.session_files import call, new, path_of, sql
+from tests.session_files import call, damage_index, new, path_of, sql
 
 TRANSACTIONS = 5
 ID = "01KJMG7C000000000000000001"
@@ -359,4 +359,12 @@ def test_a_file_torn_while_its_log_was_folded_in_is_let_pass(tmp_path: Path) -> 
     other = logged(tmp_path, session_id=OTHER_ID)
     log_of(other).replace(log_of(path))
     os.truncate(path, path.stat().st_size - 4096)
+    check_log(path, 4096)
+
+
+def test_a_file_that_is_damaged_itself_is_left_to_the_check(tmp_path: Path) -> None:
+    """What a log hides says nothing then."""
+    path, other = logged(tmp_path), logged(tmp_path, session_id=OTHER_ID)
+    log_of(other).replace(log_of(path))
+    damage_index(path)
     check_log(path, 4096)

@@ -80,18 +80,11 @@ def original_of(path: Path) -> Path | None:
 
     Until the replacement is in place, the damaged file has both names.
     """
-    try:
+    with suppress(FileNotFoundError):
         found = path.lstat()
-    except FileNotFoundError:
-        return None
-    if found.st_nlink < 2:
-        return None
-    for name in corrupt_paths(path):
-        try:
-            if os.path.samestat(name.lstat(), found):
-                return name
-        except FileNotFoundError:
-            return None
+        if found.st_nlink > 1:
+            names = corrupt_paths(path)
+            return next(name for name in names if os.path.samestat(name.lstat(), found))
     return None
 
 

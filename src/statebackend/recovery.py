@@ -160,14 +160,16 @@ def _open_here(path: Path) -> StorageError:
 
 
 def _free_name(path: Path) -> Path:
-    """Return the first kept name of which no part is taken, but by a link to what it will hold."""
-    for name in corrupt_paths(path):
-        if not any(map(os.path.lexists, (name, _report_path(name), _aside_path(name)))) and all(
-            not os.path.lexists(f"{name}{ending}") or _same(f"{path}{ending}", f"{name}{ending}")
-            for ending in _SIDECARS
-        ):
-            return name
-    raise AssertionError("names never end")
+    """Return the first kept name of which no part is taken."""
+    return next(name for name in corrupt_paths(path) if _is_free(path, name))
+
+
+def _is_free(path: Path, name: Path) -> bool:
+    """Tell whether no part of a kept name is taken, but by a link to what it will hold."""
+    return not any(map(os.path.lexists, (name, _report_path(name), _aside_path(name)))) and all(
+        not os.path.lexists(f"{name}{ending}") or _same(f"{path}{ending}", f"{name}{ending}")
+        for ending in _SIDECARS
+    )
 
 
 def _report_path(original: Path) -> Path:
