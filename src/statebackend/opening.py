@@ -124,6 +124,7 @@ def _recovered(path: Path) -> Recovery | None:
     """
     if header.original_of(path) is not None:
         return recovery.recover(path)
+    _check_one_name(path)
     try:
         _check(path)
     except SessionDamaged as error:

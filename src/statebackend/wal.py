@@ -37,15 +37,16 @@ class Log:
     """What a log holds, each list in the order of writing.
 
     ``live`` is what SQLite uses. ``behind`` are frames behind a broken one that belong to committed
-    transactions, ``broken`` the broken ones among those. ``stale`` are whole frames of an earlier
-    round of the log, which were folded into the file. Frames of a transaction that was never
-    committed are in none of them.
+    transactions, ``broken`` the broken ones among those. ``tail`` is a last transaction of which
+    nobody can tell whether it was committed: torn by a power cut, or damaged. ``stale`` are whole
+    frames of an earlier round of the log, which were folded into the file.
     """
 
     page_size: int
     live: tuple[Frame, ...]
     behind: tuple[Frame, ...]
     broken: tuple[Frame, ...]
+    tail: tuple[Frame, ...]
     stale: tuple[Frame, ...]
     lost_commits: int
     """Transactions behind a broken frame that were acknowledged, since others were begun later."""
@@ -192,6 +193,7 @@ def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: 
         tuple(one.frame for one in frames[:live]),
         tuple(frames[at].frame for at in behind),
         tuple(frames[at].frame for at in committed if not frames[at].whole),
+        tuple(frames[at].frame for at in range(committed.stop, last + 1)),
         tuple(one.frame for one, our in zip(frames, ours, strict=True) if not our and one.whole),
         len(lost),
     )

@@ -538,7 +538,28 @@ class _Salvager:
                 for (number,) in self._new.driver.execute(query, (highest["events"], self._bound))
             ]
         highest["events"] = max([highest["events"], *_confirmed(traces)])
+        for table, numbers_there in self._numbers_in_tail().items():
+            while highest[table] + 1 in numbers_there:
+                highest[table] += 1
         return highest
+
+    def _numbers_in_tail(self) -> dict[str, set[int]]:
+        """Return the sequences, by table, in a last transaction that may have been acknowledged.
+
+        Its rows are not saved, since it may as well have been torn; but nobody may get their
+        numbers, and the report counts them as missing.
+        """
+        found: dict[str, set[int]] = {table: set() for table in SEQUENCED}
+        for frame in self._images.log.tail if self._images.log else ():
+            page = self._images.image(LOG, frame.offset)
+            if frame.page == 1 or page[0] != cells.LEAF_TABLE:
+                continue
+            for start in cells.pointers(page, 0, self._images.usable):
+                cell = cells.cell(page, start, self._images.usable)
+                shape = cell and shape_of(self._new.shapes, cell.types)
+                if cell is not None and shape is not None and shape.key is not None:
+                    found[shape.table].add(cell.rowid)
+        return found
 
     def _note_missing_events(self, missing: Sequence[tuple[int, int]]) -> None:
         """Say what the indexes still know of lost events."""
