@@ -295,7 +295,7 @@ def test_sb38_a_damaged_session_that_is_in_use_is_left_alone(backend: StateBacke
 def test_sb34_the_log_of_another_new_session_is_not_taken_for_its_own(
     backend: StateBackend,
 ) -> None:
-    """Two writers were killed after their first appends, and one's log is put to the other's file."""
+    """Two writers were killed after their first appends, and their logs are mixed up."""
     first, second = (path_of(backend, new(backend)) for _ in range(2))
     for path in (first, second):
         run_python(_KILLED, backend.directory, path.stem, check=False)

@@ -556,7 +556,7 @@ class _Salvager:
                 continue
             for start in cells.pointers(page, 0, self._images.usable):
                 cell = cells.cell(page, start, self._images.usable)
-                shape = cell and shape_of(self._new.shapes, cell.types)
+                shape = None if cell is None else shape_of(self._new.shapes, cell.types)
                 if cell is not None and shape is not None and shape.key is not None:
                     found[shape.table].add(cell.rowid)
         return found
