@@ -326,7 +326,7 @@ class _Salvager:
         by_id: dict[bytes, int] = {}
         by_number: dict[int, bytes] = {}
         if doubts:
-            for text, sequence in witnesses(self._images, self._survey.indexes):
+            for text, sequence in self._witnesses():
                 if text in ids_wanted:
                     by_id[text] = sequence
                 if sequence in numbers_wanted and _is_id(text):
@@ -384,13 +384,23 @@ class _Salvager:
         gaps = list(self._new.missing("events", self._bound))
         starts = [first for first, _last in gaps]
         known = 0
-        for text, number in witnesses(self._images, self._survey.indexes):
+        for text, number in self._witnesses():
             at = bisect_right(starts, number) - 1
             if at < 0 or number > gaps[at][1]:
                 known += _is_id(text)
             elif number <= self._bound:
                 self._known_missing.setdefault(number, []).append(text)
-        self._index_is_whole = known >= _MOST * self._new.routes["events"].total() > 0
+        expected = self._new.routes["events"].total()
+        if not expected:  # all are missing, so the counter must say how many ids there were
+            known = sum(any(map(_is_id, texts)) for texts in self._known_missing.values())
+            expected = max(self._survey.stated["events"], default=0)
+        self._index_is_whole = known >= _MOST * expected > 0
+
+    def _witnesses(self) -> Iterator[tuple[bytes, int]]:
+        """Return what the indexes say, without that of the session's own id."""
+        own = self._session_id.encode()
+        found = witnesses(self._images, self._survey.indexes)
+        return ((text, number) for text, number in found if text != own)
 
     def _carve(self) -> None:
         shapes = list(self._new.shapes.values())
@@ -418,12 +428,12 @@ class _Salvager:
         if record is None:
             return
         one = row(shape, cell.rowid, cell.types, record)
-        if why := self._contradiction(one, cell.rowid):
+        if why := self._contradiction(one, cell.rowid, route):
             self._new.put_aside(one, why)
         else:
             self._new.insert(one, route, only_if_missing=True)
 
-    def _contradiction(self, one: Row, number: int) -> str | None:
+    def _contradiction(self, one: Row, number: int, route: str) -> str | None:
         """Say what speaks against a row of the last resort: a payload may hold what looks like one.
 
         None if nothing does.
@@ -435,6 +445,8 @@ class _Salvager:
             if not known and self._index_is_whole:
                 return "the index of ids does not know it"
             return None
+        if route == "carved" and number > self._highest(one.shape.table):
+            return "its sequence was never given"
         event = one.values[1]
         (below, above) = self._new.driver.execute(
             f"SELECT (SELECT event_sequence FROM {one.shape.table} WHERE sequence < :number "
