@@ -23,6 +23,7 @@ def sessions(**parents: str | None) -> list[tuple[SessionInfo, CostTotals]]:
                 cost_usd=1.0,
                 unpriced_rows=0,
                 live=False,
+                incomplete=False,
             ),
             CostTotals(rows=1, cost_usd=1.0),
         )

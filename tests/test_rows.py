@@ -36,7 +36,7 @@ def test_a_header_is_the_event_without_its_payload() -> None:
 def test_a_summary_of_ours_and_a_foreign_one() -> None:
     """Known words become members; all else stays the stored text."""
     stored = ("ID", None, "p", "failed", 2, "2026-03-01T12:00:00.000Z", None, 0.5, 1)
-    info = rows.session_info(stored, live=True)
+    info = rows.session_info(stored, live=True, incomplete=True)
     assert (info.status, info.ended_at, info.cost_usd, info.unpriced_rows, info.live) == (
         SessionStatus.FAILED,
         None,
@@ -44,7 +44,9 @@ def test_a_summary_of_ours_and_a_foreign_one() -> None:
         1,
         True,
     )
-    foreign = rows.session_info(("ID", "P", "p", "zombie", 0, "x", "y", None, 0), live=False)
+    foreign = rows.session_info(
+        ("ID", "P", "p", "zombie", 0, "x", "y", None, 0), live=False, incomplete=False
+    )
     assert (foreign.status, foreign.started_at, foreign.ended_at) == ("zombie", "x", "y")
 
 

@@ -88,6 +88,21 @@ def original_of(path: Path) -> Path | None:
     return None
 
 
+def incomplete(name: str) -> bool:
+    """Tell whether an earlier recovery of the file *name* lost rows, by the reports beside it.
+
+    This is asked of every session that is read, so without reports it costs two looks. The second
+    is for a person who moved away only the files of the first recovery.
+    """
+    if not (
+        os.access(f"{name}.corrupt.json", os.F_OK) or os.access(f"{name}.corrupt.2.json", os.F_OK)
+    ):
+        return False
+    from statebackend import recovery_reports
+
+    return recovery_reports.tell_loss(Path(name))
+
+
 def refuse_unfinished(path: Path) -> None:
     """Refuse a file whose recovery was interrupted: its log may have been moved already."""
     if original_of(path) is not None:

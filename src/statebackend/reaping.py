@@ -37,9 +37,15 @@ def reap_each(
     ends the run, and none is recovered.
     """
     named = session_ids is not None
-    stems = scan.stems(directory) if session_ids is None else list(session_ids)
+    if session_ids is None:
+        listed = scan.listing(directory)
+        stems = listed.stems
+        each = scan.read_each(directory, _read_end, stems, listed)
+    else:
+        stems = list(session_ids)
+        each = scan.read_each(directory, _read_end, stems)
     left = iter(stems)
-    for found in scan.read_each(directory, _read_end, stems):
+    for found in each:
         stem = found.session_id if isinstance(found, BadSession) else found[0].session_id
         for other in left:
             if other == stem:

@@ -81,6 +81,19 @@ def read_of(path: Path) -> list[Recovery]:
     return _read(_reports_of(path))
 
 
+def tell_loss(path: Path) -> bool:
+    """Tell whether a report of the session file *path* tells of rows gone, or cannot be read."""
+    for report in _reports_of(path):
+        try:
+            if from_text(report.read_text(encoding="utf-8"), report).partial:
+                return True
+        except FileNotFoundError:  # moved away since it was found
+            continue
+        except (OSError, *NO_REPORT):
+            return True
+    return False
+
+
 def _read(paths: Iterable[Path]) -> list[Recovery]:
     found = []
     for path in paths:
@@ -99,11 +112,11 @@ def _reports(directory: Path) -> list[Path]:
 
 
 def _reports_of(path: Path) -> Iterator[Path]:
-    for original in corrupt_paths(path):
+    for number, original in enumerate(corrupt_paths(path), start=1):
         report = Path(f"{original}.json")
         if report.exists():
             yield report
-        elif not os.path.lexists(original):
+        elif number > 1 and not os.path.lexists(original):  # the first alone may be moved away
             return
 
 

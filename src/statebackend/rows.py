@@ -57,7 +57,7 @@ def _as_bytes(payload: object) -> bytes:
     return payload.encode() if isinstance(payload, str) else str(payload).encode()
 
 
-def session_info(row: Sequence[Any], *, live: bool) -> SessionInfo:
+def session_info(row: Sequence[Any], *, live: bool, incomplete: bool) -> SessionInfo:
     """Return the summary of the seven columns of ``session_meta``, the cost sum, unpriced rows."""
     session_id, parent, profile, status, depth, started_at, ended_at, cost_usd, unpriced = row
     return SessionInfo(
@@ -71,6 +71,7 @@ def session_info(row: Sequence[Any], *, live: bool) -> SessionInfo:
         cost_usd=cost_usd,
         unpriced_rows=unpriced,
         live=live,
+        incomplete=incomplete,
     )
 
 

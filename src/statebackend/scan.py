@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from statebackend import claim, private_copy, rows, telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendError
@@ -29,6 +29,7 @@ from statebackend.header import (
     check_version,
     check_version_bytes,
     has_log,
+    incomplete,
     irregular,
     leftover,
     look,
@@ -53,20 +54,41 @@ _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
 
 
+class Listing(NamedTuple):
+    """One look at the names of a folder, begun at ``at_ns`` (of the clock).
+
+    ``stems`` are the sessions, newest first, ``reported`` those with a report of a recovery.
+    """
+
+    stems: list[str]
+    reported: frozenset[str]
+    at_ns: int
+
+
+_UNLISTED = Listing([], frozenset(), 0)
+
+
 def stems(directory: Path) -> list[str]:
-    """Return the stem of every session in *directory*, newest first, opening no file.
+    """Return the stem of every session in *directory*, newest first, opening no file."""
+    return listing(directory).stems
+
+
+def listing(directory: Path) -> Listing:
+    """Look at the names in *directory*, opening no file.
 
     Names that are no session ids have no time, and come last.
 
     A session of which only a damaged original or a log is left is one of them. A missing folder is
     an empty one; one that cannot be listed is a :class:`StorageError`.
     """
+    at_ns = time.time_ns()
     with os_error(directory):
         try:
             names = os.listdir(directory)
         except FileNotFoundError:
-            return []
+            names = []
     found = set()
+    reported = set()
     for name in names:
         if name.endswith(SUFFIX):
             found.add(name[: -len(SUFFIX)])
@@ -74,19 +96,26 @@ def stems(directory: Path) -> list[str]:
             stem, _suffix, ending = name.partition(SUFFIX)
             if ending in LEFTOVERS:
                 found.add(stem)
+            elif ending.startswith(".corrupt.") and ending.endswith(".json"):
+                reported.add(stem)
     ids = {stem for stem in found if is_session_id(stem)}
-    return sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
+    ordered = sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
+    return Listing(ordered, frozenset(reported), at_ns)
 
 
-def read_each(directory: Path, read: Reader[_T], stems: Iterable[str]) -> Iterator[_T | BadSession]:
+def read_each(
+    directory: Path, read: Reader[_T], stems: Iterable[str], listed: Listing = _UNLISTED
+) -> Iterator[_T | BadSession]:
     """Read the sessions with these *stems*, in their order, lazily.
+
+    What *listed* tells of reports spares a look for those of each session.
 
     A file that cannot be read comes as a :class:`BadSession` and ends nothing; one that is gone by
     now is left out.
     """
     claimed = _claimed(directory)
     folder = os.path.join(directory, "")
-    with closing(_Scan(read)) as scan:
+    with closing(_Scan(read, listed)) as scan:
         for stem in stems:
             name = folder + stem + SUFFIX
             try:
@@ -161,19 +190,26 @@ def _read(name: str, stem: str, scan: _Scan[_T], maybe_live: bool) -> _T:
             raise SessionDamaged(Path(name), (f"{before.st_size} bytes, no whole database",))
         live = maybe_live and claim.writer_of(Path(name)) is not None
         try:
-            return _read_quiet(name, stem, scan, live, before)
+            return _read_quiet(name, stem, scan, _Marks(live, scan.reported(stem, before)), before)
         except _Changed:
-            return _read_shared(Path(name), stem, scan, live)
+            return _read_shared(Path(name), stem, scan, _Marks(live, True))
 
 
-def _read_quiet(name: str, stem: str, scan: _Scan[_T], live: bool, before: os.stat_result) -> _T:
+class _Marks(NamedTuple):
+    """What is known of a session beside its file: a living writer, and maybe a report."""
+
+    live: bool
+    reported: bool
+
+
+def _read_quiet(name: str, stem: str, scan: _Scan[_T], marks: _Marks, before: os.stat_result) -> _T:
     with claim.mutex():
         if not claim.is_untouched(stem, before) or time.time_ns() - _newest(before) < _GRAIN_NS:
             raise _Changed
         failure = None
         try:
             check_version_bytes(name)
-            result = _query(name, _QUIET, stem, scan, live)
+            result = _query(name, _QUIET, stem, scan, marks)
         except StateBackendError as error:
             failure = error
         # Asked afterwards, and before an error counts: half of a change can look like damage. A log
@@ -196,12 +232,18 @@ class _Scan(Generic[_T]):
     connection has none, so it may change threads and outlive a fork.
     """
 
-    def __init__(self, read: Reader[_T]) -> None:
+    def __init__(self, read: Reader[_T], listed: Listing) -> None:
         self.read = read
+        self._listed = listed
         self.several = False  # one file alone is read faster by a connection of its own
         self._driver: sqlite3.Connection | None = None
 
-    def attached(self, name: str, stem: str, live: bool) -> _T:
+    def reported(self, stem: str, found: os.stat_result) -> bool:
+        """Tell whether a report of a recovery may exist; one since the listing changed the file."""
+        listed = self._listed
+        return stem in listed.reported or _newest(found) > listed.at_ns - _GRAIN_NS
+
+    def attached(self, name: str, stem: str, marks: _Marks) -> _T:
         """Read one quiet file; after any error, the connection is closed."""
         done = False
         try:
@@ -210,7 +252,7 @@ class _Scan(Generic[_T]):
                     ":memory:", uri=True, isolation_level=None, check_same_thread=False
                 )
             self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, _QUIET),))
-            result = self.read(self._driver, _summary(self._driver, name, stem, live))
+            result = self.read(self._driver, _summary(self._driver, name, stem, marks))
             self._driver.execute("DETACH quiet")
             done = True
         finally:
@@ -225,33 +267,33 @@ class _Scan(Generic[_T]):
             driver.close()
 
 
-def _read_shared(path: Path, stem: str, scan: _Scan[_T], live: bool) -> _T:
+def _read_shared(path: Path, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
     # Without a log, a connection that may write leaves nothing behind when it closes, where a
     # read-only one would; beside a log it is the other way round.
     check_sidecars(path)
     with claim.untouched(path) as alone:
         if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
             page_size = look(path).page_size
-            if not live:
+            if not marks.live:
                 check_log(path, page_size)
     if private_copy.is_needed(path):
         with os_error(path), private_copy.made(path) as copy:
-            return _query(str(path), private_copy.URI_MODE, stem, scan, live, copy=str(copy))
+            return _query(str(path), private_copy.URI_MODE, stem, scan, marks, copy=str(copy))
     mode = "mode=ro" if has_log(path) else "mode=rw"
     file = claim.file_opened(path)
     try:
-        return _query(str(path), mode, stem, scan, live)
+        return _query(str(path), mode, stem, scan, marks)
     finally:
         claim.file_closed(file)
 
 
 def _query(
-    name: str, mode: str, stem: str, scan: _Scan[_T], live: bool, *, copy: str | None = None
+    name: str, mode: str, stem: str, scan: _Scan[_T], marks: _Marks, *, copy: str | None = None
 ) -> _T:
     if mode == _QUIET and scan.several:
         # Whatever is odd about the file is told by a connection of its own, below.
         with suppress(sqlite3.Error, UnicodeDecodeError):
-            return scan.attached(name, stem, live)
+            return scan.attached(name, stem, marks)
     driver = None
     try:
         driver = sqlite3.connect(
@@ -266,7 +308,7 @@ def _query(
         if mode != _QUIET:
             (version,) = driver.execute("PRAGMA user_version").fetchone()
             check_version(Path(name), version)
-        return scan.read(driver, _summary(driver, name, stem, live))
+        return scan.read(driver, _summary(driver, name, stem, marks))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(Path(name), error) from error
     finally:
@@ -274,7 +316,7 @@ def _query(
             driver.close()
 
 
-def _summary(driver: sqlite3.Connection, name: str, stem: str, live: bool) -> SessionInfo:
+def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) -> SessionInfo:
     """Refuse what opening refuses, above all a file under another id: it would count twice."""
     found = driver.execute(_SUMMARY).fetchall()
     if len(found) != 1:
@@ -284,7 +326,8 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, live: bool) -> Se
         raise SessionDamaged(Path(name), ("session_meta holds no id",))
     if found[0][0] != stem:
         raise misnamed(Path(name), found[0][0])
-    return rows.session_info(found[0], live=live)
+    lost = marks.reported and incomplete(name)
+    return rows.session_info(found[0], live=marks.live, incomplete=lost)
 
 
 def _claimed(directory: Path) -> frozenset[str]:

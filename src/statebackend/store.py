@@ -200,12 +200,12 @@ class StateBackend:
             ids.check_session_id(parent_session_id, "parent_session_id")
         if profile is not None:
             validation.check_text("profile", profile, empty=True)
-        stems = scan.stems(self.directory)
-        stems = _between(_after(stems, after), since, until)
+        listed = scan.listing(self.directory)
+        stems = _between(_after(listed.stems, after), since, until)
         found: list[SessionInfo | BadSession] = []
         if limit == 0:
             return found
-        for one in self._each(scan.read_summary, stems):
+        for one in scan.read_each(self.directory, scan.read_summary, stems, listed):
             if isinstance(one, BadSession) or (
                 (status is None or one.status == status)
                 and (profile is None or one.profile == profile)
@@ -278,9 +278,14 @@ class StateBackend:
         """
         ids.check_session_id(session_id)
         if not tree:
-            _info, own = self._read_one(session_id)
+            info, own = self._read_one(session_id)
             return SessionCost(
-                session_id=session_id, own=own, inclusive=None, sessions=1, unreadable=()
+                session_id=session_id,
+                own=own,
+                inclusive=None,
+                sessions=1,
+                unreadable=(),
+                incomplete=(session_id,) if info.incomplete else (),
             )
         nodes = self.tree(session_id)
         return SessionCost(
@@ -289,6 +294,7 @@ class StateBackend:
             inclusive=nodes.nodes[0].inclusive,
             sessions=len(nodes.nodes),
             unreadable=nodes.unreadable,
+            incomplete=nodes.incomplete,
         )
 
     def cost_by(
@@ -308,32 +314,30 @@ class StateBackend:
         if isinstance(session_ids, str):
             raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
         stems = None if session_ids is None else list(dict.fromkeys(session_ids))
-        unreadable: list[BadSession] = []
+        lacking = _Lacking()
         for stem in stems or ():
             self._read_one(stem)
         if stems is not None and tree:
             sessions, bad = self._totals()
-            unreadable.extend(bad)
+            lacking.unreadable.extend(bad)
             stems = descendants(sessions, stems)
         sums: dict[str, list[CostTotals]] = {}
-        for one in self._each(_groups_reader(by), stems):
-            if isinstance(one, BadSession):
-                unreadable.append(one)
-                continue
+        for one in lacking.read_from(self._each(_groups_reader(by), stems)):
             for key, totals in one:
                 sums.setdefault(key, []).append(totals)
         groups = [CostGroup(key=key, totals=rows.add_totals(parts)) for key, parts in sums.items()]
         groups.sort(key=lambda group: (-(group.totals.cost_usd or 0.0), group.key))
-        return CostReport(groups=tuple(groups), unreadable=tuple(unreadable))
+        return CostReport(
+            groups=tuple(groups),
+            unreadable=tuple(lacking.unreadable),
+            incomplete=tuple(lacking.incomplete),
+        )
 
     def plan_rules(self) -> PlanRules:
         """Return how often each rule took each decision, over all sessions."""
         counts: dict[tuple[str, str], int] = {}
-        bad: list[BadSession] = []
-        for one in self._each(_read_plan_rules):
-            if isinstance(one, BadSession):
-                bad.append(one)
-                continue
+        lacking = _Lacking()
+        for one in lacking.read_from(self._each(_read_plan_rules)):
             for decided_by, decision, count in one:
                 key = (decided_by, decision)
                 counts[key] = counts.get(key, 0) + count
@@ -342,27 +346,31 @@ class StateBackend:
             for (decided_by, decision), count in counts.items()
         ]
         rules.sort(key=lambda rule: (-rule.count, rule.decided_by, rule.decision))
-        return PlanRules(rules=tuple(rules), unreadable=tuple(bad))
+        return PlanRules(
+            rules=tuple(rules),
+            unreadable=tuple(lacking.unreadable),
+            incomplete=tuple(lacking.incomplete),
+        )
 
     def referenced_producers(self) -> ReferencedProducers:
         """Return every plug-in build that a session refers to: what a cache must keep."""
         referenced: set[tuple[str, str, str]] = set()
-        bad: list[BadSession] = []
-        for one in self._each(_read_producers):
-            if isinstance(one, BadSession):
-                bad.append(one)
-            else:
-                referenced.update(one)
+        lacking = _Lacking()
+        for one in lacking.read_from(self._each(_read_producers)):
+            referenced.update(one)
         return ReferencedProducers(
-            producers=tuple(Producer(*one) for one in sorted(referenced)), unreadable=tuple(bad)
+            producers=tuple(Producer(*one) for one in sorted(referenced)),
+            unreadable=tuple(lacking.unreadable),
+            incomplete=tuple(lacking.incomplete),
         )
 
     def _each(
         self, read: Reader[_T], stems: Iterable[str] | None = None
     ) -> Iterator[_T | BadSession]:
-        if stems is None:
-            stems = scan.stems(self.directory)
-        return scan.read_each(self.directory, read, stems)
+        if stems is not None:
+            return scan.read_each(self.directory, read, stems)
+        listed = scan.listing(self.directory)
+        return scan.read_each(self.directory, read, listed.stems, listed)
 
     def _totals(
         self,
@@ -384,6 +392,25 @@ class StateBackend:
                 raise one.error
             return one
         raise SessionNotFound(session_id, self.directory)
+
+
+class _Lacking:
+    """What a result over several sessions lacks: files left out, and sessions that lost rows."""
+
+    def __init__(self) -> None:
+        self.unreadable: list[BadSession] = []
+        self.incomplete: list[str] = []
+
+    def read_from(self, found: Iterable[tuple[SessionInfo, _T] | BadSession]) -> Iterator[_T]:
+        """Return what was read of each session, noting what is not whole."""
+        for one in found:
+            if isinstance(one, BadSession):
+                self.unreadable.append(one)
+                continue
+            info, result = one
+            if info.incomplete:
+                self.incomplete.append(info.session_id)
+            yield result
 
 
 def _after(stems: list[str], cursor: str | None) -> list[str]:
@@ -419,23 +446,27 @@ _GROUPS: dict[str, str] = {
 }
 
 
-def _groups_reader(by: str) -> Reader[list[tuple[str, CostTotals]]]:
+def _groups_reader(by: str) -> Reader[tuple[SessionInfo, list[tuple[str, CostTotals]]]]:
     query = f"SELECT coalesce({_GROUPS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
 
-    def read(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, CostTotals]]:
-        return [(key, rows.cost_totals(totals)) for key, *totals in driver.execute(query)]
+    def read(
+        driver: sqlite3.Connection, info: SessionInfo
+    ) -> tuple[SessionInfo, list[tuple[str, CostTotals]]]:
+        groups = [(key, rows.cost_totals(totals)) for key, *totals in driver.execute(query)]
+        return (info, groups)
 
     return read
 
 
-def _read_plan_rules(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, str, int]]:
-    return driver.execute(
-        "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
-    ).fetchall()
+def _read_plan_rules(
+    driver: sqlite3.Connection, info: SessionInfo
+) -> tuple[SessionInfo, list[tuple[str, str, int]]]:
+    query = "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
+    return (info, driver.execute(query).fetchall())
 
 
-def _read_producers(driver: sqlite3.Connection, _info: SessionInfo) -> list[tuple[str, str, str]]:
-    return driver.execute(
-        "SELECT category, name, version FROM producers WHERE category <> ?",
-        (ProducerCategory.KERNEL,),
-    ).fetchall()
+def _read_producers(
+    driver: sqlite3.Connection, info: SessionInfo
+) -> tuple[SessionInfo, list[tuple[str, str, str]]]:
+    query = "SELECT category, name, version FROM producers WHERE category <> ?"
+    return (info, driver.execute(query, (ProducerCategory.KERNEL,)).fetchall())

@@ -191,7 +191,9 @@ class SessionInfo:
     ``started_at`` and ``ended_at`` are aware UTC (``ended_at`` None while running); ``status`` is a
     :class:`SessionStatus`. A foreign word or time is handed out as the stored text.
     ``cost_usd`` and ``unpriced_rows`` are as in :class:`CostTotals`. ``live`` tells whether a
-    writer, in any process, had the session open at the time of the reading.
+    writer, in any process, had the session open at the time of the reading. ``incomplete`` tells
+    that rows of this session were lost to damage: a recovery lost some, by its report kept beside
+    the file, or left a report that nobody can read. All else is then of the rows that are left.
     """
 
     session_id: str
@@ -204,6 +206,7 @@ class SessionInfo:
     cost_usd: float | None
     unpriced_rows: int
     live: bool
+    incomplete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,17 +256,23 @@ class TreeNode:
 class SessionTree:
     """Sessions in tree order: roots newest first, below them children oldest first, each once.
 
-    ``unreadable`` names the files that could not be read. While there is one, the tree is
-    ``partial``: a descendant may be missing, from the nodes and from every ``inclusive``.
+    ``unreadable`` names the files that could not be read, ``incomplete`` the sessions of the tree
+    that lost rows to damage. While there is one, the tree is ``partial``: a descendant may be
+    missing, from the nodes and from every ``inclusive``, or a sum may be too small.
     """
 
     nodes: tuple[TreeNode, ...]
     unreadable: tuple[BadSession, ...]
 
     @property
+    def incomplete(self) -> tuple[str, ...]:
+        """Return the ids of the sessions in the tree that lost rows to damage."""
+        return tuple(node.session.session_id for node in self.nodes if node.session.incomplete)
+
+    @property
     def partial(self) -> bool:
-        """Tell whether a file could not be read."""
-        return bool(self.unreadable)
+        """Tell whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +281,9 @@ class SessionCost:
 
     ``inclusive`` (None unless asked for) adds every descendant, ``sessions`` counts them with the
     session itself. ``unreadable`` names the files of the folder that could not be read and may
-    belong to the tree; it is empty unless ``inclusive`` was asked for.
+    belong to the tree; it is empty unless ``inclusive`` was asked for. ``incomplete`` names those
+    of the sessions counted that lost rows to damage. While either names one, the sums are
+    ``partial``: they may be too small.
     """
 
     session_id: str
@@ -280,11 +291,12 @@ class SessionCost:
     inclusive: CostTotals | None
     sessions: int
     unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
-        """Tell whether a file that may belong to the tree could not be read."""
-        return bool(self.unreadable)
+        """Tell whether a file that may belong to the tree could not be read, or rows were lost."""
+        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,16 +304,18 @@ class ReferencedProducers:
     """The producers that any readable session refers to: what a plug-in cache must keep.
 
     Sorted; the reserved kernel producer is left out. ``unreadable`` names the files that could
-    not be read and may refer to more.
+    not be read and may refer to more, ``incomplete`` the sessions that lost rows to damage and may
+    have referred to more.
     """
 
     producers: tuple[Producer, ...]
     unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
-        """Tell whether a file could not be read."""
-        return bool(self.unreadable)
+        """Tell whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,10 +328,21 @@ class CostGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport:
-    """Spend by group, over several sessions; ``unreadable`` files are not in the sums."""
+    """Spend by group, over several sessions.
+
+    ``unreadable`` files are not in the sums. Of the sessions that are, ``incomplete`` names those
+    that lost rows to damage. While either names one, the sums are ``partial``: they may be too
+    small.
+    """
 
     groups: tuple[CostGroup, ...]
     unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,10 +356,19 @@ class PlanRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules:
-    """Decisions counted over all sessions, most frequent first; ``unreadable`` ones are not in."""
+    """Decisions counted over all sessions, most frequent first.
+
+    ``unreadable`` ones are not in; ``incomplete`` names those that lost rows to damage.
+    """
 
     rules: tuple[PlanRule, ...]
     unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +425,16 @@ class Recovery:
         return not self.derived and not any(
             table.missing or table.repaired or table.orphaned or table.set_aside
             for table in self.tables
+        )
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether rows are gone: missing, set aside, without their event, or worked out anew.
+
+        A row that is kept with a value put right is not gone. Without any table, all of them are.
+        """
+        return bool(not self.tables or self.derived) or any(
+            table.missing or table.orphaned or table.set_aside for table in self.tables
         )
 
 

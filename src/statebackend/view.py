@@ -18,7 +18,7 @@ from typing import Literal, Self, TypeVar, overload
 from sqlalchemy import Connection, func, orm, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from statebackend import claim, engine, models, validation
+from statebackend import claim, engine, header, models, validation
 from statebackend.claim import FileKey
 from statebackend.errors import (
     InvalidValue,
@@ -141,8 +141,12 @@ class Handle(ABC):
     def info(self) -> SessionInfo:
         """Return the session's summary, read now: its row, and the cost summed (SB-22)."""
         live = claim.writer_of(self.path) is not None
+        recovery = self.recovery
+        # A part of a damaged session is shown from elsewhere; the reports are in its own folder.
+        path = self.path if recovery is None else recovery.path
+        incomplete = (recovery is not None and recovery.partial) or header.incomplete(str(path))
         with self._reading() as connection:
-            return meta.select_info(connection, live=live)
+            return meta.select_info(connection, live=live, incomplete=incomplete)
 
     @overload
     def events(

@@ -26,6 +26,7 @@ KEYS = {
     "cost_usd",
     "unpriced_rows",
     "live",
+    "incomplete",
     "problem",
 }
 
@@ -61,6 +62,7 @@ def test_a_session_object(cli: Cli, backend: StateBackend) -> None:
         "cost_usd": 0.25,
         "unpriced_rows": 1,
         "live": False,
+        "incomplete": False,
         "problem": None,
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import StateBackend
+from statebackend import Recovery, StateBackend
 from statebackend.testing import damage_page, samples
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
 from tests.session_files import UNKNOWN_ID, damage_index, new, overwrite
@@ -174,13 +174,95 @@ def test_doctor_tells_what_was_lost(backend: StateBackend, cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["list", "cost"])
-def test_a_bad_report_is_no_ones_end(backend: StateBackend, cli: Cli, command: str) -> None:
-    """It is warned of by what reads it, and by nothing else."""
+@pytest.mark.parametrize("command", ["list", "cost", "show"])
+def test_a_bad_report_marks_its_session(backend: StateBackend, cli: Cli, command: str) -> None:
+    """Nobody can tell what was lost, so the session is not shown as whole; the rest is shown."""
     session_id = full(backend)
     Path(f"{path_of(backend, session_id)}.corrupt.json").write_text("{")
-    assert cli(command).stderr == ""
-    assert "is no report of a recovery" in cli("doctor").stderr
+    result = cli(command, *[session_id] * (command == "show"))
+    assert result.exit_code == 1
+    assert "rows were lost to damage: see `statebackend doctor`" in " ".join(result.output.split())
+    assert session_id in result.stdout
+    told = cli("doctor")
+    assert told.exit_code == 1
+    assert "is no report of a recovery" in told.stderr
+    assert "rows were lost to damage" in told.stdout
+    assert "no report can be read" in told.stdout
+
+
+def recovered(backend: StateBackend) -> tuple[str, Recovery]:
+    """Make a lossy session, recover it, and return its id and the report."""
+    session_id = lossy(backend)
+    with backend.open(session_id) as session:
+        assert session.recovery is not None
+        return session_id, session.recovery
+
+
+def told(recovery: Recovery) -> str:
+    """Return the missing events as they are told."""
+    (events,) = [table for table in recovery.tables if table.table == "events"]
+    assert events.missing
+    return "missing events " + ", ".join(
+        f"{first}-{last}" if last > first else str(first) for first, last in events.missing
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show",),
+        ("show", "--events"),
+        ("show", "--follow"),
+        ("show", "--partial"),
+        ("replay",),
+        ("plan",),
+        ("producers",),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_one_that_lost_rows_is_not_shown_as_whole(
+    backend: StateBackend, cli: Cli, arguments: tuple[str, ...], as_json: bool
+) -> None:
+    """What is missing and where the original is come on stderr, and the exit code is 1."""
+    session_id, recovery = recovered(backend)
+    result = cli(*arguments, session_id, *["--json"] * as_json)
+    assert result.exit_code == 1, result.output
+    assert told(recovery) in result.stderr
+    assert f"the original is {recovery.original}" in result.stderr
+    if as_json and arguments in {("show",), ("show", "--partial")}:
+        form = parsed(result)
+        assert (form["incomplete"], form["recovery"]["original"]) == (True, str(recovery.original))
+
+
+@pytest.mark.parametrize("arguments", [("cost",), ("tree",), ("producers",), ("plan", "--rules")])
+def test_a_result_over_one_that_lost_rows_is_partial(
+    backend: StateBackend, cli: Cli, arguments: tuple[str, ...]
+) -> None:
+    """It is named on stderr, and the exit code is 1."""
+    session_id, _recovery = recovered(backend)
+    result = cli(*arguments)
+    assert result.exit_code == 1, result.output
+    assert f"session {session_id}: rows were lost to damage" in result.stderr
+    assert "the result is partial: 1 session lost rows\n" in result.stderr
+
+
+def test_the_mark_goes_with_the_kept_files(backend: StateBackend, cli: Cli, tmp_path: Path) -> None:
+    """``list`` flags it until they are moved away, ``doctor`` says what was lost."""
+    session_id, recovery = recovered(backend)
+    flagged = cli("list", "--json")
+    (row,) = parsed(flagged)
+    assert (flagged.exit_code, row["incomplete"]) == (1, True)
+    assert row["problem"] == "rows were lost to damage: see `statebackend doctor`"
+    assert recovery.original is not None
+    recovery.original.rename(tmp_path / "original")
+    doctor = cli("doctor")
+    assert doctor.exit_code == 1
+    assert "rows lost" in doctor.stdout
+    assert recovery.report is not None
+    recovery.report.rename(tmp_path / "report")
+    for command in (("list",), ("show", session_id), ("cost",), ("tree",), ("replay", session_id)):
+        result = cli(*command)
+        assert (result.exit_code, "lost" in result.stderr) == (0, False), result.output
 
 
 def test_damage_of_a_page_is_reported_with_its_reason(backend: StateBackend, cli: Cli) -> None:

@@ -43,6 +43,7 @@ def costed(parents: Parents) -> list[tuple[SessionInfo, CostTotals]]:
                 cost_usd=None,
                 unpriced_rows=0,
                 live=False,
+                incomplete=False,
             ),
             CostTotals(rows=1, input_tokens=1 << place, cost_usd=1.0),
         )

@@ -21,6 +21,7 @@ from statebackend.values import (
 )
 
 Form = dict[str, Any]
+ROWS_LOST = "rows were lost to damage: see `statebackend doctor`"
 # Of a bad file most values are null, but no key is absent.
 _SESSION_KEYS = (*(field.name for field in fields(SessionInfo)), "problem")
 
@@ -41,6 +42,7 @@ def session(entry: SessionInfo | BadSession) -> Form:
         "cost_usd": entry.cost_usd,
         "unpriced_rows": entry.unpriced_rows,
         "live": entry.live,
+        "incomplete": entry.incomplete,
         "problem": problem(entry),
     }
 
@@ -54,6 +56,8 @@ def problem(entry: SessionInfo | BadSession) -> str | None:
         found.append("unknown status word")
     times = {"started_at": entry.started_at, "ended_at": entry.ended_at}
     found += [f"{name} is no time" for name, value in times.items() if isinstance(value, str)]
+    if entry.incomplete:
+        found.append(ROWS_LOST)
     return "; ".join(found) or None
 
 

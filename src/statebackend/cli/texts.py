@@ -86,6 +86,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def sequences(first: int, last: int) -> str:
+    """Return a range of sequence numbers."""
+    return f"{first}-{last}" if last > first else str(first)
+
+
 def unreadable(bad: BadSession) -> str:
     """Return the notice about a file that a result had to leave out."""
     return f"left out: {bad.path.name}: {bad.problem}"

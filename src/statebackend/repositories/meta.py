@@ -17,14 +17,15 @@ _OTHER_DEPTH = text_of(_table.update().values(depth=-1 - _table.c.depth))
 _SELECT_STATUS = text_of(select(_table.c.status))
 
 
-def select_info(connection: Connection, *, live: bool) -> SessionInfo:
+def select_info(connection: Connection, *, live: bool, incomplete: bool) -> SessionInfo:
     """Return the row with the cost summed now (SB-22)."""
     query = select(
         *_table.columns,
         select(func.sum(_ledger.c.cost_usd)).scalar_subquery(),
         select(costs.unpriced_count()).select_from(_ledger).scalar_subquery(),
     )
-    return rows.session_info(tuple(connection.execute(query).one()), live=live)
+    row = tuple(connection.execute(query).one())
+    return rows.session_info(row, live=live, incomplete=incomplete)
 
 
 def select_status(driver: sqlite3.Connection) -> str:

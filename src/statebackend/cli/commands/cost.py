@@ -30,8 +30,9 @@ def command(*, sessions: tuple[str, ...], by: str, tree: bool, as_json: bool) ->
     """Sum up tokens and US dollars.
 
     Sessions named must be readable. Of all sessions, those that are not are left out: that is said,
-    and the exit code is 1. Every sum comes with the number of its turns that used tokens but have
-    no price; while that is not 0, the dollars are a lower bound.
+    and the exit code is 1, as for a session that lost rows to damage. Every sum comes with the
+    number of its turns that used tokens but have no price; while that is not 0, the dollars are a
+    lower bound.
     """
     from statebackend import StateBackend
 
@@ -46,7 +47,7 @@ def command(*, sessions: tuple[str, ...], by: str, tree: bool, as_json: bool) ->
         _write(by, groups)
     else:
         output.notice("no costs")
-    notices.partial(report.unreadable)
+    notices.partial(report.unreadable, report.incomplete)
 
 
 def _day(group: CostGroup) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from statebackend.values import BadSession, Recovery, SessionInfo, SessionStatus
 _PACKAGES = ("statebackend", "sqlalchemy", "alembic")
 _SAFE_SQLITE = (3, 51, 3)
 _NAMED = 20
+_LOST = "rows were lost to damage"
 Severity = Literal["problem", "warning"]
 
 
@@ -61,7 +62,7 @@ def command(*, as_json: bool) -> None:
     findings = [
         *_of_versions(),
         *_of_place(place),
-        *_of_sessions(sessions),
+        *_of_sessions(sessions, recoveries),
         *_of_originals(names, recoveries),
         *_of_names(names),
     ]
@@ -106,7 +107,7 @@ def _counted(entries: Iterable[SessionInfo | BadSession]) -> Sessions:
     for entry in entries:
         sessions.total += 1
         if problem := forms.problem(entry):
-            sessions.flagged[entry.session_id] = problem
+            sessions.flagged[entry.session_id] = problem.replace(forms.ROWS_LOST, _LOST)
         if isinstance(entry, SessionInfo):
             _count(sessions, entry)
     return sessions
@@ -144,9 +145,13 @@ def _of_place(place: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _of_sessions(sessions: Sessions) -> Iterator[Finding]:
+def _of_sessions(sessions: Sessions, recoveries: Sequence[Recovery]) -> Iterator[Finding]:
     for session_id, problem in sessions.flagged.items():
-        yield Finding("problem", problem, (session_id,))
+        told = [one for one in recoveries if one.session_id == session_id and one.partial]
+        remarks = "; ".join(map(_remark, told)) or "no report can be read"
+        yield Finding(
+            "problem", problem, (session_id,), (remarks,) if problem.endswith(_LOST) else ()
+        )
     if sessions.stale:
         yield Finding(
             "problem",

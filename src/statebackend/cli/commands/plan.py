@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from statebackend.cli import identify, notices, output
+from statebackend.cli import endings, identify, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 from statebackend.values import PlanDecision, PlanEntry
@@ -53,12 +53,14 @@ def _items(session: str, decision: str | None, *, as_json: bool) -> None:
     backend = StateBackend()
     with backend.read(identify.session_id(backend, session)) as view:
         entries = list(view.plan_items(decision=PlanDecision(decision) if decision else None))
+        lost, _report = notices.lost(view.path)
     if as_json:
         output.write_json_array([_form(entry) for entry in entries])
     elif entries:
         write_table(_ITEM_COLUMNS, [_row(entry) for entry in entries])
     else:
         output.notice("no plan items")
+    endings.end(found=lost)
 
 
 def _form(entry: PlanEntry) -> dict[str, object]:
@@ -99,4 +101,4 @@ def _rules(*, as_json: bool) -> None:
         write_table(_RULE_COLUMNS, rows)
     else:
         output.notice("no plan items")
-    notices.partial(result.unreadable)
+    notices.partial(result.unreadable, result.incomplete)

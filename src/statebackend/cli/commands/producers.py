@@ -11,7 +11,7 @@ import click
 from statebackend.cli import endings, forms, identify, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Column, write_table
-from statebackend.values import BadSession, Producer, ProducerEntry
+from statebackend.values import Producer, ProducerEntry
 
 _COLUMNS = (Column("category"), Column("name", wrap=True), Column("version", wrap=True))
 _FIELDS = ("category", "name", "version")
@@ -45,11 +45,12 @@ def _of_one(session: str, present: list[Producer] | None, *, as_json: bool) -> N
     backend = StateBackend()
     with backend.read(identify.session_id(backend, session)) as view:
         entries = view.producers() if present is None else view.missing_producers(present)
+        lost, _report = notices.lost(view.path)
     if as_json:
         output.write_json_array([forms.producer_entry(entry) for entry in entries])
     else:
         _write_entries(entries, missing=present is not None)
-    endings.end(found=present is not None and bool(entries))
+    endings.end(found=lost or (present is not None and bool(entries)))
 
 
 def _of_all(present: list[Producer] | None, *, as_json: bool) -> None:
@@ -61,12 +62,8 @@ def _of_all(present: list[Producer] | None, *, as_json: bool) -> None:
         output.write_json_array([forms.producer(each) for each in shown])
     else:
         _write_producers(shown, missing=present is not None)
-    _end(shown if present is not None else (), referenced.unreadable)
-
-
-def _end(missing: Sequence[Producer], unreadable: Sequence[BadSession]) -> None:
-    notices.partial(unreadable)
-    endings.end(found=bool(missing))
+    notices.partial(referenced.unreadable, referenced.incomplete)
+    endings.end(found=present is not None and bool(shown))
 
 
 def _write_entries(entries: Sequence[ProducerEntry], *, missing: bool) -> None:

@@ -95,7 +95,7 @@ def _write(recovery: Recovery) -> None:
 
 
 def _row(table: TableRecovery) -> list[Cell]:
-    ranges = [f"{first}-{last}" if last > first else str(first) for first, last in table.missing]
+    ranges = [texts.sequences(*one) for one in table.missing]
     more = f" and {len(ranges) - _NAMED:,} more" if len(ranges) > _NAMED else ""
     return [
         Cell(table.table),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statebackend.cli import endings, forms, identify, output, texts, transcript
+from statebackend.cli import endings, forms, identify, notices, output, texts, transcript
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def command(*, session: str, as_json: bool) -> None:
     """Render the events of a session in order, with telemetry off.
 
     Where there is no renderer for a producer version the payload is shown as it is. If a renderer
-    failed, that is said and the exit code is 1. With --json, JSON Lines.
+    failed, or the session lost rows to damage, that is said and the exit code is 1. With --json,
+    JSON Lines.
     """
     from statebackend import StateBackend
     from statebackend.replay import replay
@@ -28,6 +29,7 @@ def command(*, session: str, as_json: bool) -> None:
     backend = StateBackend()
     failed = 0
     with backend.read(identify.session_id(backend, session)) as view:
+        lost, _report = notices.lost(view.path)
         for rendered in replay(view):
             failed += rendered.error is not None
             if as_json:
@@ -36,7 +38,7 @@ def command(*, session: str, as_json: bool) -> None:
                 transcript.write_event(rendered.event, rendered.text)
     if failed:
         output.notice(f"the renderer failed for {texts.plural(failed, 'event')}")
-    endings.end(found=failed > 0)
+    endings.end(found=lost or failed > 0)
 
 
 def _form(rendered: Rendered) -> forms.Form:

@@ -69,7 +69,8 @@ def command(
 
     ID may be shortened to any unique beginning or end. On a terminal the text of a long event is
     cut, which is said; through a pipe, with --json and in replay it is whole. With --partial
-    nothing is changed, what is missing is said, and the exit code of a damaged session is 1.
+    nothing is changed, what is missing is said, and the exit code of a damaged session is 1. So it
+    is, always, of a session that lost rows to damage earlier.
     """
     from statebackend import StateBackend
 
@@ -81,10 +82,11 @@ def command(
         recovery = view.recovery
         if recovery is not None:
             _warn(found, recovery)
+        path = session_path(backend.directory, found)
+        lost, report = notices.lost(path)
         if not (events or kinds or after is not None or limit or follow):
-            path = str(session_path(backend.directory, found))
-            flagged = _write_summary(view, path, as_json=as_json)
-            endings.end(found=flagged or recovery is not None)
+            flagged = _write_summary(view, str(path), recovery or report, as_json=as_json)
+            endings.end(found=flagged or lost or recovery is not None)
             return
         only = [EventKind(kind) for kind in kinds] or None
         if follow:
@@ -93,7 +95,7 @@ def command(
             stored = view.events(after_sequence=after or 0, kinds=only, limit=limit)
         write = transcript.write_json_lines if as_json else transcript.write
         write(islice(stored, limit), at_once=follow)
-        endings.end(found=recovery is not None)
+        endings.end(found=lost or recovery is not None)
 
 
 def _warn(session_id: str, recovery: Recovery) -> None:
@@ -101,11 +103,13 @@ def _warn(session_id: str, recovery: Recovery) -> None:
     output.notice(f"session {session_id} is damaged, this is what can be saved of it: {missing}")
 
 
-def _write_summary(view: SessionView, path: str, *, as_json: bool) -> bool:
+def _write_summary(
+    view: SessionView, path: str, recovery: Recovery | None, *, as_json: bool
+) -> bool:
     """Write the summary, and tell whether something in it needs a person."""
     facts = (view.info, view.counts(), view.cost_totals(), view.producers())
     if as_json:
-        _write_form(path, *facts, recovery=view.recovery)
+        _write_form(path, *facts, recovery=recovery)
     else:
         output.write("".join(f"{name:<11} {value}\n" for name, value in _lines(path, *facts)))
     return forms.problem(facts[0]) is not None

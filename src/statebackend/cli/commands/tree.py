@@ -27,8 +27,9 @@ _DEEPEST_INDENT = 12
 def command(*, session: str | None, as_json: bool) -> None:
     """Show sessions below their parents, with their cost.
 
-    With an ID the tree of that session, else all trees. If a file could not be read, the tree and
-    its sums may lack something: that is said, and the exit code is 1.
+    With an ID the tree of that session, else all trees. If a file could not be read, or a session
+    lost rows to damage, the tree and its sums may lack something: that is said, and the exit code
+    is 1.
     """
     from statebackend import StateBackend
 
@@ -40,7 +41,7 @@ def command(*, session: str | None, as_json: bool) -> None:
         write_table(_COLUMNS, [_row(node) for node in tree.nodes])
     else:
         output.notice("no sessions")
-    notices.partial(tree.unreadable)
+    notices.partial(tree.unreadable, tree.incomplete)
 
 
 def _form(node: TreeNode) -> forms.Form:
