@@ -87,8 +87,6 @@ def tell_loss(path: Path) -> bool:
         try:
             if from_text(report.read_text(encoding="utf-8"), report).partial:
                 return True
-        except FileNotFoundError:  # moved away since it was found
-            continue
         except (OSError, *NO_REPORT):
             return True
     return False

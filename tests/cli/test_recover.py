@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from statebackend import Recovery, StateBackend
+from statebackend import Recovery, StateBackend, recovery_reports
 from statebackend.testing import damage_page, samples
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
 from tests.session_files import UNKNOWN_ID, damage_index, new, overwrite
@@ -244,6 +245,24 @@ def test_a_result_over_one_that_lost_rows_is_partial(
     assert result.exit_code == 1, result.output
     assert f"session {session_id}: rows were lost to damage" in result.stderr
     assert "the result is partial: 1 session lost rows\n" in result.stderr
+
+
+def test_of_many_missing_ranges_the_first_are_told(backend: StateBackend, cli: Cli) -> None:
+    """The report has them all; of a recovery that saved nothing that is said."""
+    session_id, recovery = recovered(backend)
+    assert recovery.report is not None
+    (events,) = [table for table in recovery.tables if table.table == "events"]
+    ranges = tuple((number, number) for number in range(2, 50, 2))
+    torn = replace(recovery, tables=(replace(events, missing=ranges),), derived=())
+    recovery.report.write_text(recovery_reports.to_text(torn))
+    said = cli("show", session_id).stderr
+    assert "24 rows lost; missing events 2, 4, 6," in said
+    assert ", 40 and 4 more ranges; the original is" in said
+    nothing = replace(recovery, tables=(), derived=())
+    recovery.report.write_text(recovery_reports.to_text(nothing))
+    result = cli("show", session_id)
+    assert result.exit_code == 1
+    assert "nothing could be saved; the original is" in result.stderr
 
 
 def test_the_mark_goes_with_the_kept_files(backend: StateBackend, cli: Cli, tmp_path: Path) -> None:
