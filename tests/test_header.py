@@ -215,6 +215,8 @@ def test_an_original_is_known_by_its_second_name(path: Path) -> None:
     assert header.original_of(path) is None
     second = path.with_name(path.name + ".corrupt.2")
     os.link(path, second)
+    assert header.original_of(path) is None, "a link by hand is no recovery"
+    second.with_name(second.name + ".json").touch()
     assert header.original_of(path) == second
     path.unlink()
     assert header.original_of(path) is None

@@ -501,6 +501,7 @@ def test_a_recovery_that_was_cut_off_is_damage(path: Path) -> None:
     """The damaged file has both names until the next open for writing finishes it."""
     damage_page(path, "producers")
     Path(f"{path}.corrupt").hardlink_to(path)
+    Path(f"{path}.recovering").touch()
     assert told(path) == [
         "damage unfinished: its recovery was interrupted; open it for writing to finish that [1]"
     ]

@@ -214,9 +214,11 @@ def alone(path: Path) -> Iterator[bool]:
     makes wait.
     """
     with untouched(path) as free:
+        found = path.stat()
+        key = (found.st_dev, found.st_ino)
+        if key in _registry.kept_off:
+            raise StorageBusy(path, "is being read or recovered by another thread; try again")
         if free:
-            found = path.stat()
-            key = (found.st_dev, found.st_ino)
             _registry.kept_off.add(key)
     if not free:
         yield False

@@ -25,6 +25,11 @@ def copy(view: SessionView, path: Path) -> Path:
         if path.is_dir():
             path = path / view.path.name
         path = path.absolute()
+        for ending in ("-wal", "-journal", "-shm"):
+            if os.path.lexists(f"{path}{ending}"):
+                raise InvalidValue(
+                    "path", f"{path.name}{ending} is there, which SQLite would take for the copy's"
+                )
         descriptor, name = mkstemp(prefix=path.name + ".", suffix=".copying", dir=path.parent)
         building = Path(name)
         try:

@@ -84,7 +84,10 @@ def original_of(path: Path) -> Path | None:
         found = path.lstat()
         if found.st_nlink > 1:
             names = corrupt_paths(path)
-            return next(name for name in names if os.path.samestat(name.lstat(), found))
+            name = next(name for name in names if os.path.samestat(name.lstat(), found))
+            # Somebody may have linked the kept file back; a recovery leaves one of these as well.
+            marks = (f"{path}.recovering", f"{name}.json")
+            return name if any(map(os.path.lexists, marks)) else None
     return None
 
 

@@ -10,7 +10,7 @@ from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
 from statebackend.header import check_not_newer, check_version, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
-from statebackend.values import Finding
+from statebackend.values import SCHEMA_VERSION, Finding
 
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
 MAX_FINDINGS = 100
@@ -87,6 +87,7 @@ def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: boo
         if findings:
             raise SessionDamaged(path, tuple(findings))
         _check_nothing_interferes(driver, path)
+        _check_columns(driver, path, version)
         _check_meta(driver, path, session_id)
         _check_counters(driver, path)
         check_version(path, version)
@@ -98,7 +99,7 @@ def _check_tables(
     driver: sqlite3.Connection, path: Path, version: int, findings: list[str]
 ) -> None:
     names = {
-        name.decode(errors="replace")
+        str(name, errors="replace")
         for (name,) in driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
     }
     missing = sorted(TABLES - names)
@@ -107,6 +108,19 @@ def _check_tables(
     if missing:
         lines = (f"table {name} is missing" for name in missing)
         raise SessionDamaged(path, (*lines, *findings))
+
+
+def _check_columns(driver: sqlite3.Connection, path: Path, version: int) -> None:
+    """Find a column whose name in the schema was damaged: SQLite's check does not mind it."""
+    if version != SCHEMA_VERSION:
+        return
+    from statebackend.models import Base  # with SQLAlchemy, which a scan does without
+
+    for table in Base.metadata.sorted_tables:
+        rows = driver.execute(f"PRAGMA table_info({table.name})")
+        found = {str(row[1], errors="replace") for row in rows}
+        if missing := sorted({column.name for column in table.columns} - found):
+            raise SessionDamaged(path, (f"{table.name} has no column {missing[0]}",))
 
 
 def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:
@@ -132,16 +146,16 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
 def _check_counters(driver: sqlite3.Connection, path: Path) -> None:
     """Find a counter that was never reached, and would leave no number to the next row."""
     absurd = driver.execute(
-        "SELECT name, seq FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq >= ?",
+        "SELECT name, seq FROM sqlite_sequence "
+        "WHERE typeof(name) <> 'text' OR typeof(seq) <> 'integer' OR seq >= ?",
         (_ABSURD_SEQUENCE,),
     ).fetchone()
     if absurd is not None:
-        name = absurd[0].decode(errors="replace")
-        raise SessionDamaged(path, (f"the counter of {name} stands at {absurd[1]!r}",))
+        raise SessionDamaged(path, (f"the counter of {absurd[0]!r} stands at {absurd[1]!r}",))
 
 
 def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:
-    rows = driver.execute("SELECT session_id FROM session_meta LIMIT 2").fetchall()
+    rows = driver.execute("SELECT * FROM session_meta LIMIT 2").fetchall()
     if len(rows) != 1:
         found = "more than one row" if rows else "no row"
         raise SessionDamaged(path, (f"session_meta holds {found}",))
@@ -151,3 +165,14 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
     if text != session_id:
         raise misnamed(path, text)
+    for value in rows[0]:
+        if isinstance(value, bytes) and not _is_utf8(value):
+            raise SessionDamaged(path, ("session_meta holds a text that is not UTF-8",))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

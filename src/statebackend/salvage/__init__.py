@@ -106,7 +106,7 @@ class _Salvager:
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
         self._known_missing: dict[int, list[bytes]] = {}
-        self._index_is_whole = False
+        self._index_is_whole = self._needs_witness = False
         self._bound = images.pages_once() * images.page_size // _LEAST_ROW_BYTES
         self._lost_log = {frame.offset for frame in images.log.behind} if images.log else set()
 
@@ -116,8 +116,8 @@ class _Salvager:
         self._take_pages()
         self._take_unended()
         self._settle_doubts()
-        if self._gaps() or not self._metas:
-            self._learn_missing()
+        self._learn_missing()
+        if self._known_missing or self._gaps() or not self._metas:
             self._take_older()
             self._carve()
         derived = self._save_meta()
@@ -414,6 +414,8 @@ class _Salvager:
                 self._take_carved(number, unexplained(page, explained), shapes)
 
     def _take_carved(self, number: int, page: bytes, shapes: list[Shape]) -> None:
+        # A page that begins with zero may be part of a payload, which may hold likenesses of rows.
+        self._needs_witness = page[0] == 0 and number > 1
         for shape, cell in carve(page, self._images.usable, shapes):
             if not self._images.is_cut(number, cell.end):
                 self._take_if_missing(page, shape, cell, "carved")
@@ -442,7 +444,7 @@ class _Salvager:
             known = [text for text in self._known_missing.get(number, ()) if _is_id(text)]
             if known and _stored_id(one) not in known:
                 return "the index of ids knows another event under its sequence"
-            if not known and self._index_is_whole:
+            if not known and (self._index_is_whole or self._needs_witness):
                 return "the index of ids does not know it"
             return None
         if route == "carved" and number > self._highest(one.shape.table):
@@ -550,6 +552,8 @@ class _Salvager:
                 for (number,) in self._new.driver.execute(query, (highest["events"], self._bound))
             ]
         highest["events"] = max([highest["events"], *_confirmed(traces)])
+        while highest["events"] + 1 in self._known_missing:
+            highest["events"] += 1
         for table, numbers_there in self._numbers_in_tail().items():
             while highest[table] + 1 in numbers_there:
                 highest[table] += 1
