@@ -39,7 +39,7 @@ def test_each_kind_of_damage_once(tmp_path: Path) -> None:
 @pytest.mark.crash
 def test_each_kind_of_damage_several_times(tmp_path: Path) -> None:
     """The same with more and larger sessions."""
-    _soak(tmp_path, 300, PLANS)
+    _soak(tmp_path, 150, PLANS)
 
 
 def _soak(folder: Path, count: int, plans: tuple[Plan, ...]) -> None:

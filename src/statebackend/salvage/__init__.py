@@ -306,7 +306,13 @@ class _Salvager:
         """
         if behind > self._images.page_count or behind in pages or behind in self._claims:
             return True
-        return self._images.page(behind)[0] in cells.TREE_PAGES
+        if behind == 1 or self._images.page(behind)[0] in cells.TREE_PAGES:
+            return True
+        # A longer chain goes on with the next page or, if its last one was swapped with this one,
+        # with the page behind one that ends a chain too early.
+        before = behind - 1
+        ends_early = before not in self._claims and not any(self._images.page(before)[:4])
+        return before != pages[-1] and not ends_early
 
     def _take_unended(self) -> None:
         """Look again at rows whose chains led on, now that it is known which row has which page."""
