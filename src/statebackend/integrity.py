@@ -165,14 +165,10 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
     if text != session_id:
         raise misnamed(path, text)
-    for value in rows[0]:
-        if isinstance(value, bytes) and not _is_utf8(value):
-            raise SessionDamaged(path, ("session_meta holds a text that is not UTF-8",))
-
-
-def _is_utf8(text: bytes) -> bool:
+    driver.text_factory = str
     try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        driver.execute("SELECT * FROM session_meta").fetchall()
+    except (sqlite3.OperationalError, UnicodeDecodeError):
+        raise SessionDamaged(path, ("session_meta holds a text that is not UTF-8",)) from None
+    finally:
+        driver.text_factory = bytes
