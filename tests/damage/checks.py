@@ -116,6 +116,8 @@ class Judge:
     def _meta_explained(self, values: Values, was: Row | None) -> bool:
         if was is None or was.key in self.untouched["session_meta"]:
             return False
+        if self._recovery is None:
+            return True  # SQLite's check passed it, and nothing was moved
         if values in self.base.metas:
             return True
         derived = {name.rpartition(".")[2] for name in getattr(self._recovery, "derived", ())}

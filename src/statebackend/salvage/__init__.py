@@ -158,15 +158,18 @@ class _Salvager:
     # -- rows where a page says they are -------------------------------------------------------
 
     def _take_pages(self) -> None:
-        strays = []
+        unknown, strays = [], []
         for number in self._survey.leaves:
             page = self._images.page(number)
             found = list(self._cells(number, page))
             if self._is_stray(number, found):
                 strays.append(number)
-            else:
+            elif number in self._survey.bounds:
                 self._take_page(number, page, found)
-        for number in strays:  # copies of pages that are elsewhere, or hold what is nowhere else
+            else:
+                unknown.append(number)
+        # Strays are copies of pages that are elsewhere, or hold what is nowhere else.
+        for number in unknown + strays:
             page = self._images.page(number)
             self._take_page(number, page, list(self._cells(number, page)))
 
@@ -262,6 +265,8 @@ class _Salvager:
             return None
         owner = (shape.table, cell.rowid)
         others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
+        if len(others) == 1 and self._is_copy(shape, cell, local, *others):
+            return None
         if others:
             # One of them points into the other's pages, and nothing says which.
             for table, sequence in others - {_CONTESTED}:
@@ -273,6 +278,17 @@ class _Salvager:
         for one in pages:
             self._claims[one] = owner
         return local + rest
+
+    def _is_copy(
+        self, shape: Shape, cell: cells.Cell, local: bytes, other: tuple[str, int]
+    ) -> bool:
+        """Tell whether a cell is a copy, under another number, of an event that is saved."""
+        if shape.table != "events" or other[0] != "events":
+            return False
+        at = cells.varint(local, 0)[0]
+        event_id = local[at : at + cells.value_bytes(cell.types[1])]
+        query = "SELECT 1 FROM events WHERE sequence = ? AND CAST(id AS BLOB) = ?"
+        return self._new.driver.execute(query, (other[1], event_id)).fetchone() is not None
 
     def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes, int] | None:
         usable = self._images.usable
@@ -349,7 +365,7 @@ class _Salvager:
         known = by_id.get(one.event_id) if shape.table == "events" else None
         believable = is_row(number.value) and number.value <= self._highest(shape.table)
         for wanted in (
-            number.value if known == number.value else None,
+            number.value if number.value in {known, number.likely} else None,
             known,
             number.likely if not number.rising else None,
             number.value if believable and number.rising else None,

@@ -14,6 +14,7 @@ from statebackend.salvage import cells
 TABLES = ("events", "session_meta", "cost_ledger", "plan_items", "producers")
 SEQUENCED = ("events", "cost_ledger", "plan_items")
 
+_EMPTY = {0, 8, 9}
 # Serial types as they are stored: a text or blob, an integer, a real, nothing.
 _LONG = rb"(?:[\x0c-\x7f]|[\x80-\xff]{1,3}[\x00-\x7f])"
 _INTEGER = rb"[\x01-\x06\x08\x09]"
@@ -49,7 +50,7 @@ class Shape:
         wrong_nulls = 0
         for at, (column, serial_type) in enumerate(zip(self.columns, types, strict=False)):
             if at == self.key:
-                if serial_type != 0:
+                if serial_type not in _EMPTY:  # the row's number stands for it
                     return False
             elif serial_type == 0:
                 wrong_nulls += not column.nullable
