@@ -151,6 +151,25 @@ def test_import_tells_the_recovery_that_it_met(
     assert parsed(again)[0]["recovery"]["complete"] is True
 
 
+def test_import_adds_nothing_to_a_session_that_lost_rows(
+    backend: StateBackend, cli: Cli, tmp_path: Path
+) -> None:
+    """What was lost would come back out of order, and its cost beside the row that was kept."""
+    source = max(CLAUDE.glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    shutil.copy(source, tmp_path / source.name)
+    (imported,) = parsed(cli("import", str(tmp_path / source.name), "--json"))
+    path = path_of(backend, imported["session_id"])
+    leaves = [at for at in range(0, path.stat().st_size, 4096) if path.read_bytes()[at] == 0x0D]
+    overwrite(path, max(leaves) // 4096 + 1, bytes(4096))
+    with backend.open(path.stem) as session:
+        assert session.info.incomplete
+        before = session.cost_totals()
+    again = cli("import", str(tmp_path / source.name), "--json")
+    assert again.exit_code != 0
+    assert "lost rows to damage" in parsed(again)[0]["problem"]
+    assert backend.cost(path.stem).own == before
+
+
 def test_doctor_tells_what_was_lost(backend: StateBackend, cli: Cli) -> None:
     """Each kept original with its report, and what an interrupted recovery left."""
     session_id = lossy(backend)

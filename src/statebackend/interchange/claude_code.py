@@ -145,6 +145,16 @@ class _Import:
         session, outcome, notes = self._session(origin, origin.started_at)
         with session:
             before = session.info
+            if before.incomplete:
+                # What was lost would come back behind what was kept, its cost beside the old row.
+                return replace(
+                    report,
+                    recorded=0,
+                    session_id=before.session_id,
+                    recovery=session.recovery,
+                    problem="its session lost rows to damage; going on would mix their order "
+                    "and count cost twice; import it into another folder",
+                )
             writer = Writer(
                 session=session,
                 transcript=transcript,
