@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import cache
 from pathlib import Path
 
 from statebackend import telemetry
@@ -87,7 +88,7 @@ def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: boo
         if findings:
             raise SessionDamaged(path, tuple(findings))
         _check_nothing_interferes(driver, path)
-        _check_columns(driver, path, version)
+        _check_columns(driver, version)
         _check_meta(driver, path, session_id)
         _check_counters(driver, path)
         check_version(path, version)
@@ -110,17 +111,24 @@ def _check_tables(
         raise SessionDamaged(path, (*lines, *findings))
 
 
-def _check_columns(driver: sqlite3.Connection, path: Path, version: int) -> None:
-    """Find a column whose name in the schema was damaged: SQLite's check does not mind it."""
-    if version != SCHEMA_VERSION:
-        return
+def _check_columns(driver: sqlite3.Connection, version: int) -> None:
+    """Name every column, since the schema may be damaged where SQLite's check does not mind it.
+
+    A name that is not there is an error of the statement, which is damage here.
+    """
+    if version == SCHEMA_VERSION:
+        driver.execute(_naming_all_columns()).fetchone()
+
+
+@cache
+def _naming_all_columns() -> str:
     from statebackend.models import Base  # with SQLAlchemy, which a scan does without
 
-    for table in Base.metadata.sorted_tables:
-        rows = driver.execute(f"PRAGMA table_info({table.name})")
-        found = {str(row[1], errors="replace") for row in rows}
-        if missing := sorted({column.name for column in table.columns} - found):
-            raise SessionDamaged(path, (f"{table.name} has no column {missing[0]}",))
+    parts = [
+        f"EXISTS (SELECT {', '.join(table.columns.keys())} FROM {name} WHERE 0)"
+        for name, table in Base.metadata.tables.items()
+    ]
+    return "SELECT " + " OR ".join(parts)
 
 
 def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:
