@@ -696,7 +696,7 @@ with program_of(Chain(Path(sys.argv[4]), 5)):
 
 @pytest.mark.crash
 @pytest.mark.conformance("SB-32")
-@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_killed_migration_leaves_a_whole_version(tmp_path: Path, kills: int) -> None:
     """At any moment: the old file or the migrated one, no mixture, and open goes on."""
     found = kill_rounds(tmp_path, kills, seed=kills)

@@ -44,7 +44,7 @@ def test_readers_never_fold_a_log_in(
 
 @pytest.mark.conformance("SB-19", "SB-38")
 @pytest.mark.parametrize("name", ["live", "go_on", "killed", "copied", "recover", "recover_log"])
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 23])
+@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 23])
 def test_any_call_may_fail(recording: Recording, name: str, every: int) -> None:
     """A write, sync, opening, link, rename or removal, at every step, for every reason.
 
