@@ -196,9 +196,8 @@ class _Salvager:
             self._take_cells(place, page, self._new.shapes[table], found, route, bounds)
 
     def _cells(self, number: int, page: bytes) -> Iterator[cells.Cell]:
-        for start in cells.pointers(page, 100 if number == 1 else 0, self._images.usable):
-            cell = cells.cell(page, start, self._images.usable)
-            if cell is not None and not self._images.is_cut(number, cell.end):
+        for cell in cells.leaf_cells(page, 100 if number == 1 else 0, self._images.usable):
+            if not self._images.is_cut(number, cell.end):
                 yield cell
 
     def _take_cells(  # noqa: PLR0917 - by position, as its callers have them
@@ -285,8 +284,7 @@ class _Salvager:
         """Tell whether a cell is a copy, under another number, of an event that is saved."""
         if shape.table != "events" or other[0] != "events":
             return False
-        at = cells.varint(local, 0)[0]
-        event_id = local[at : at + cells.value_bytes(cell.types[1])]
+        event_id = cells.first_text(local, cell.types)
         query = "SELECT 1 FROM events WHERE sequence = ? AND CAST(id AS BLOB) = ?"
         return self._new.driver.execute(query, (other[1], event_id)).fetchone() is not None
 
@@ -385,18 +383,19 @@ class _Salvager:
 
     def _highest(self, table: str) -> int:
         """Return the highest number that rows may have, by what is known of the table."""
-        stated = [number for number in self._survey.stated[table] if number <= self._bound]
-        if not stated:
-            return self._bound
-        (saved,) = self._new.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()
-        return max([*stated, saved or 0])
+        stated = self._stated(table)
+        return max(*stated, self._new.highest(table)) if stated else self._bound
+
+    def _stated(self, table: str) -> list[int]:
+        """Return what ``sqlite_sequence`` says of the table, where it can be believed."""
+        return [number for number in self._survey.stated[table] if number <= self._bound]
 
     # -- rows among unexplained bytes, and in images that newer ones hide ------------------------
 
     def _gaps(self) -> bool:
         """Tell whether anything can be missing."""
         for table in SEQUENCED:
-            stated = [one for one in self._survey.stated[table] if one <= self._bound]
+            stated = self._stated(table)
             if not stated or any(True for _range in self._new.missing(table, max(stated))):
                 return True
         return False
@@ -552,11 +551,8 @@ class _Salvager:
     def _counters(self) -> dict[str, int]:
         """Return the highest number that any trace shows, by table."""
         highest = {
-            table: self._new.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()[0] or 0
-            for table in SEQUENCED
+            table: max([self._new.highest(table), *self._stated(table)]) for table in SEQUENCED
         }
-        for table, stated in self._survey.stated.items():
-            highest[table] = max([highest[table], *(n for n in stated if n <= self._bound)])
         traces = [
             number
             for number, texts in self._known_missing.items()
@@ -592,10 +588,9 @@ class _Salvager:
             page = self._images.image(LOG, frame.offset)
             if frame.page == 1 or page[0] != cells.LEAF_TABLE:
                 continue
-            for start in cells.pointers(page, 0, self._images.usable):
-                cell = cells.cell(page, start, self._images.usable)
-                shape = None if cell is None else shape_of(self._new.shapes, cell.types)
-                if cell is not None and shape is not None and shape.key is not None:
+            for cell in cells.leaf_cells(page, 0, self._images.usable):
+                shape = shape_of(self._new.shapes, cell.types)
+                if shape is not None and shape.key is not None:
                     found[shape.table].add(cell.rowid)
         return found
 

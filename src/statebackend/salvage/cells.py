@@ -143,6 +143,21 @@ def pointers(page: bytes, header: int, usable: int) -> list[int]:
     return [at for at in found if first + 2 * count <= at < usable]
 
 
+def leaf_cells(page: bytes, header: int, usable: int) -> Iterator[Cell]:
+    """Return the cells of a table's leaf that are sound, in the order of its pointers."""
+    for start in pointers(page, header, usable):
+        found = cell(page, start, usable)
+        if found is not None:
+            yield found
+
+
+def first_text(record: bytes, types: tuple[int, ...]) -> bytes:
+    """Return the first text of a *record* as it is stored, which columns without bytes precede."""
+    at, _end = varint(record, 0)
+    serial_type = next((one for one in types if one >= 12), 12)
+    return record[at : at + value_bytes(serial_type)]
+
+
 def holds_more(page: bytes, header: int, found: Sequence[tuple[int, int]], usable: int) -> bool:
     """Tell whether a table's leaf holds bytes of cells beside those *found* (start, end)."""
     (count, content) = struct.unpack_from(">HH", page, header + 3)

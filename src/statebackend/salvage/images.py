@@ -176,8 +176,7 @@ class Images:
             page = self.image_of_size(number, page_size)
             header = 100 if number == 1 else 0
             if page[header] == cells.LEAF_TABLE:
-                starts = cells.pointers(page, header, page_size)
-                ends = [one.end for at in starts if (one := cells.cell(page, at, page_size))]
+                ends = [one.end for one in cells.leaf_cells(page, header, page_size)]
                 found += page_size if ends and max(ends) == page_size - self._reserved else 0
         return found
 

@@ -141,14 +141,10 @@ def _known(images: Images, page: bytes, header: int = 0) -> Iterator[tuple[int |
     """Return (row number, id) of the events in a page, and (None, id) of ``session_meta``."""
     if page[header] != cells.LEAF_TABLE:
         return
-    for start in cells.pointers(page, header, images.usable):
-        cell = cells.cell(page, start, images.usable)
-        if cell is None:
-            continue
+    for cell in cells.leaf_cells(page, header, images.usable):
+        record = page[cell.header : cell.header + cell.local]
         count, types = len(cell.types), cell.types
         if count >= _EVENT_COLUMNS and types[0] == 0 and types[1] >= 12 and types[2] >= 12:
-            at = cells.varint(page, cell.header)[0] + cell.header
-            yield cell.rowid, page[at : at + cells.value_bytes(types[1])]
+            yield cell.rowid, cells.first_text(record, types)
         elif count >= _META_COLUMNS - 1 and types[0] >= 12 and types[3:4] > (12,):
-            at = cells.varint(page, cell.header)[0] + cell.header
-            yield None, page[at : at + cells.value_bytes(types[0])]
+            yield None, cells.first_text(record, types)

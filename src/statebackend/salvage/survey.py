@@ -64,9 +64,8 @@ def survey(images: Images) -> Survey:
 
 def _small_leaf(found: Survey, roots: set[int], page: bytes, header: int, usable: int) -> None:
     """Take roots from ``sqlite_schema`` and counters from ``sqlite_sequence``."""
-    for start in cells.pointers(page, header, usable):
-        cell = cells.cell(page, start, usable)
-        if cell is None or cell.local < cell.payload:
+    for cell in cells.leaf_cells(page, header, usable):
+        if cell.local < cell.payload:
             continue
         if len(cell.types) == 2:
             read_counter(found, cell, page)

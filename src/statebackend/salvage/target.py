@@ -74,6 +74,11 @@ class Target:
         query = f"SELECT 1 FROM {shape.table} WHERE sequence = ?"
         return self.driver.execute(query, (sequence,)).fetchone() is not None
 
+    def highest(self, table: str) -> int:
+        """Return the highest sequence in *table*, 0 when it is empty."""
+        (found,) = self.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()
+        return found or 0
+
     def remove(self, table: str, sequence: int, why: str) -> None:
         """Take a row out again and set it aside, if its table has sequences."""
         shape = self.shapes[table]
