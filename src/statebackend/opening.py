@@ -35,6 +35,7 @@ from statebackend.paths import (
     fsync_directory,
     link_new,
     private_directory,
+    write_private,
 )
 from statebackend.repositories.statements import insert_text
 from statebackend.values import SCHEMA_VERSION, Recovery
@@ -294,7 +295,7 @@ def _build(path: Path, meta_row: tuple[str | int | None, ...]) -> None:
     building = creating_path(path)
     _tidy(path)
     try:
-        _write_durably(building, _image(meta_row))
+        write_private(building, _image(meta_row))
         link_new(building, path)
     except BaseException as error:
         with suppress(OSError):
@@ -316,15 +317,6 @@ def _unmade_on_error(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 Path(f"{path}{ending}").unlink()
         raise
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)  # whatever the umask took away
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def _image(meta_row: tuple[str | int | None, ...]) -> bytes:

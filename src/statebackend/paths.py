@@ -77,6 +77,16 @@ def private_directory(path: Path) -> None:
         fsync_directory(path.parent)
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file, durable and for its owner only. Raises :class:`FileExistsError`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)  # whatever the umask took away
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
 def fsync_directory(path: Path) -> None:
     """Make changes of names in the folder *path* survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

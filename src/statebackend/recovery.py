@@ -18,7 +18,7 @@ from pathlib import Path
 from statebackend import claim, header, integrity, recovery_reports, telemetry, timestamps
 from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
 from statebackend.faults import os_error, storage_error
-from statebackend.paths import SUFFIX, corrupt_paths, fsync_directory
+from statebackend.paths import SUFFIX, corrupt_paths, fsync_directory, write_private
 from statebackend.salvage import Salvage, salvage
 from statebackend.values import Recovery
 
@@ -54,8 +54,8 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
                 )
             if not saved.empty:
                 _check(path, building.file)
-            report = _report(path, original, reasons, saved)
-            building.write_report(report)
+            report = _report(path, original, reasons, saved, aside=_aside_path(original))
+            write_private(building.report, recovery_reports.to_text(report).encode())
             _keep(path, original)
         except BaseException:
             building.tidy()
@@ -84,18 +84,7 @@ def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
             saved = salvage(header.original_of(path) or path, target, aside, _stem(path))
     if saved.empty:
         raise SessionUnreadable(path, "nothing can be saved of it")
-    return Recovery(
-        session_id=_stem(path),
-        path=path,
-        original=None,
-        report=None,
-        aside=aside if saved.has_aside else None,
-        recovered_at=timestamps.now(),
-        reasons=reasons,
-        tables=saved.tables,
-        derived=saved.derived,
-        notes=saved.notes,
-    )
+    return _report(path, None, reasons, saved, aside=aside)
 
 
 @contextmanager
@@ -119,15 +108,6 @@ class _Building:
         for one in (self.file, self.aside, self.report, Path(f"{self.file}-journal")):
             with suppress(FileNotFoundError):
                 one.unlink()
-
-    def write_report(self, report: Recovery) -> None:
-        descriptor = os.open(
-            self.report, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(recovery_reports.to_text(report))
-            file.flush()
-            os.fsync(descriptor)
 
 
 @contextmanager
@@ -203,13 +183,15 @@ def _check(path: Path, built: Path) -> None:
         raise SessionDamaged(path, (f"what was saved of it fails: {error.problem}",)) from error
 
 
-def _report(path: Path, original: Path, reasons: tuple[str, ...], saved: Salvage) -> Recovery:
+def _report(
+    path: Path, original: Path | None, reasons: tuple[str, ...], saved: Salvage, *, aside: Path
+) -> Recovery:
     return Recovery(
         session_id=_stem(path),
         path=path,
         original=original,
-        report=_report_path(original),
-        aside=_aside_path(original) if saved.has_aside else None,
+        report=original and _report_path(original),
+        aside=aside if saved.has_aside else None,
         recovered_at=timestamps.now(),
         reasons=reasons,
         tables=() if saved.empty else saved.tables,
