@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -54,6 +54,13 @@ def end(*, found: bool) -> None:
     """End the command with exit code 1 if something was *found* that needs a person."""
     if found:
         raise Exit(FOUND)
+
+
+def end_with(errors: Sequence[Exception], *, alone: bool) -> None:
+    """End with the error's own code if one session was asked for *alone*, else with 1 for any."""
+    if alone and errors:
+        raise errors[0]
+    end(found=bool(errors))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 
 from statebackend.cli import escape, moments
 from statebackend.cli.table import Cell, Column
@@ -84,6 +85,13 @@ def event_line(event: EventHeader) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def summary(counts: Mapping[str, int], words: Mapping[str, str]) -> Iterator[str]:
+    """Return a line for each of the *words* that some sessions are counted under."""
+    for key, said in words.items():
+        if counts.get(key):
+            yield f"{plural(counts[key], 'session')} {said}"
 
 
 def sequences(first: int, last: int) -> str:

@@ -57,7 +57,8 @@ def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) 
         output.write_json_array([_form(result) for result in results])
     else:
         _write(results)
-    _end(results, alone=len(ids) == 1)
+    errors = [result.error for result in results if result.error]
+    endings.end_with(errors, alone=len(ids) == 1)
 
 
 def _migrated(
@@ -84,9 +85,8 @@ def _write(results: Sequence[MigrationResult]) -> None:
     if shown:
         write_table(_COLUMNS, [_row(result) for result in shown])
     counts = Counter(str(result.outcome) for result in results)
-    for outcome, words in _SUMMARY.items():
-        if counts[outcome]:
-            output.notice(f"{texts.plural(counts[outcome], 'session')} {words}")
+    for line in texts.summary(counts, _SUMMARY):
+        output.notice(line)
     if not results:
         output.notice("no sessions")
 
@@ -99,11 +99,3 @@ def _row(result: MigrationResult) -> list[Cell]:
         Cell(str(result.to_version)),
         Cell(str(result.error) if result.error else ""),
     ]
-
-
-def _end(results: Sequence[MigrationResult], *, alone: bool) -> None:
-    """End with the error's own code where one session was asked for, else with 1."""
-    errors = [result.error for result in results if result.error]
-    if alone and errors:
-        raise errors[0]
-    endings.end(found=bool(errors))

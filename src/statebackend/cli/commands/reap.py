@@ -59,7 +59,8 @@ def command(*, ids: tuple[str, ...], status: str, yes: bool, as_json: bool) -> N
         output.write_json_array([_form(result) for result in results])
     else:
         _write(results)
-    _end(results, alone=len(ids) == 1)
+    errors = [result.error for result in results if result.error]
+    endings.end_with(errors, alone=len(ids) == 1)
 
 
 def _form(result: ReapResult) -> dict[str, Any]:
@@ -76,9 +77,8 @@ def _write(results: Sequence[ReapResult]) -> None:
     if results:
         write_table(_COLUMNS, [_row(result) for result in results])
     counts = Counter(str(result.outcome) for result in results)
-    for outcome, words in _SUMMARY.items():
-        if counts[outcome]:
-            output.notice(f"{texts.plural(counts[outcome], 'session')} {words}")
+    for line in texts.summary(counts, _SUMMARY):
+        output.notice(line)
     if not results:
         output.notice("no session says running without a writer")
 
@@ -91,11 +91,3 @@ def _row(result: ReapResult) -> list[Cell]:
         Cell(moments.local(result.ended_at)),
         Cell(str(result.error) if result.error else ""),
     ]
-
-
-def _end(results: Sequence[ReapResult], *, alone: bool) -> None:
-    """End with the error's own code where one session was asked for, else with 1."""
-    errors = [result.error for result in results if result.error]
-    if alone and errors:
-        raise errors[0]
-    endings.end(found=bool(errors))

@@ -73,9 +73,8 @@ def _write(results: Sequence[VerificationResult]) -> None:
     if rows:
         write_table(_COLUMNS, rows)
     counts = Counter(_state(result) for result in results)
-    for state, words in _SUMMARY.items():
-        if counts[state]:
-            output.notice(f"{texts.plural(counts[state], 'session')} {words}")
+    for line in texts.summary(counts, _SUMMARY):
+        output.notice(line)
     if not results:
         output.notice("no sessions")
 
