@@ -15,6 +15,7 @@ from benchmarks.lab import Lab, in_memory, memory_directory
 from benchmarks.measure import Figure, Rounds, interleave, must_equal, ratio
 from benchmarks.samples import (
     Sample,
+    append_each,
     messages,
     mixed,
     new_session,
@@ -84,23 +85,12 @@ def _append_rounds(folder: Path, count: int, rounds: int) -> Rounds:
         prepared = [_next(ours_stream, count) for _ in range(rounds)]
         for_ours, for_bare = iter(prepared), iter(prepared)
         taken = interleave(
-            lambda: _append_each(pair.session, next(for_ours)),
+            lambda: append_each(pair.session, next(for_ours)),
             lambda: bare.append_each(pair.driver, next(for_bare)),
             rounds=rounds,
         )
         pair.check("append")
     return taken
-
-
-def _append_each(session: Session, samples: list[Sample]) -> None:
-    for one in samples:
-        session.append_message(
-            producer=one.producer,
-            payload=one.payload,
-            cost=one.cost,
-            event_id=one.event_id,
-            timestamp=one.timestamp,
-        )
 
 
 def batch(lab: Lab) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import bare
 from benchmarks.lab import Lab
 from benchmarks.measure import Figure, interleave, must_equal, ratio
-from benchmarks.samples import Sample, messages, new_session, stored_rows
+from benchmarks.samples import Sample, append_each, messages, new_session, stored_rows
 from statebackend import StateBackend
 
 _EVENTS_BEFORE = 20
@@ -47,13 +47,7 @@ def visit(lab: Lab) -> Iterator[Figure]:
 def _visit_ours(backend: StateBackend, session_id: str, samples: list[Sample]) -> None:
     for one in samples:
         with backend.open(session_id) as session:
-            session.append_message(
-                producer=one.producer,
-                payload=one.payload,
-                cost=one.cost,
-                event_id=one.event_id,
-                timestamp=one.timestamp,
-            )
+            append_each(session, [one])
 
 
 def _visit_bare(path: Path, samples: list[Sample]) -> None:

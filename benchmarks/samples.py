@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -37,6 +37,18 @@ class Sample:
     timestamp: datetime
     event_row: tuple[str | bytes, ...]
     cost_row: tuple[str | int | float, ...]
+
+
+def append_each(session: Session, samples: Sequence[Sample]) -> None:
+    """Append messages with their cost, one by one."""
+    for one in samples:
+        session.append_message(
+            producer=one.producer,
+            payload=one.payload,
+            cost=one.cost,
+            event_id=one.event_id,
+            timestamp=one.timestamp,
+        )
 
 
 def messages(seed: int = 0) -> Iterator[Sample]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.lab import Lab, in_memory
 from benchmarks.measure import Figure, faster, interleave, must_equal
-from benchmarks.samples import Sample, messages, new_session, stored_rows
-from statebackend import AsyncSession, AsyncStateBackend, Session, StateBackend
+from benchmarks.samples import Sample, append_each, messages, new_session, stored_rows
+from statebackend import AsyncSession, AsyncStateBackend, StateBackend
 
 THREADS = 16
 TASKS = 64
@@ -46,7 +46,7 @@ def _figure(
 
         def one() -> None:
             with backend.open(alone) as session:
-                _append_all(session, next(for_alone))
+                append_each(session, next(for_alone))
 
         def many() -> None:
             samples = next(for_together)
@@ -65,20 +65,9 @@ def _content(path: Path) -> list[object]:
     return [sorted(row[1:] for row in tables["events"]), len(tables["cost_ledger"])]
 
 
-def _append_all(session: Session, samples: list[Sample]) -> None:
-    for one in samples:
-        session.append_message(
-            producer=one.producer,
-            payload=one.payload,
-            cost=one.cost,
-            event_id=one.event_id,
-            timestamp=one.timestamp,
-        )
-
-
 def _in_threads(folder: Path, session_id: str, shares: list[list[Sample]]) -> None:
     with StateBackend(folder).open(session_id) as session:
-        writers = [threading.Thread(target=_append_all, args=(session, one)) for one in shares]
+        writers = [threading.Thread(target=append_each, args=(session, one)) for one in shares]
         for writer in writers:
             writer.start()
         for writer in writers:
