@@ -14,21 +14,20 @@ import os
 import stat
 import struct
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from statebackend import timestamps
 from statebackend.errors import SessionForked, SessionLocked, StorageBusy, StorageUnsupported
 from statebackend.paths import SUFFIX, lock_path, private_directory
 
-FileKey = tuple[int, int]
+_FileKey = tuple[int, int]
 _ClaimKey = tuple[int, int, str]
 
 
@@ -101,11 +100,11 @@ class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
         self.claims: WeakValueDictionary[_ClaimKey, Claim] = WeakValueDictionary()
-        self.open_files: Counter[FileKey] = Counter()
-        self.inherited: set[FileKey] = set()
-        self.kept_off: set[FileKey] = set()
+        self.open_files: dict[_FileKey, int] = {}
+        self.inherited: set[_FileKey] = set()
+        self.kept_off: set[_FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
-        self.watched: dict[FileKey, list[int]] = {}
+        self.watched: dict[_FileKey, list[int]] = {}
 
     def enter_child(self) -> None:
         """Forget what belongs to the parent, and make sure that nothing of it is ever closed.
@@ -213,21 +212,21 @@ def alone(path: Path) -> Iterator[bool]:
     For what takes its time; other files can be opened and closed meanwhile, which :func:`untouched`
     makes wait.
     """
-    with untouched(path) as free:
-        found = path.stat()
-        key = (found.st_dev, found.st_ino)
-        if key in _registry.kept_off:
-            raise StorageBusy(path, "is being read or recovered by another thread; try again")
-        if free:
-            _registry.kept_off.add(key)
-    if not free:
-        yield False
-        return
+    kept_off = None
     try:
-        yield True
+        with untouched(path) as free:
+            found = path.stat()
+            key = (found.st_dev, found.st_ino)
+            if key in _registry.kept_off:
+                raise StorageBusy(path, "is being read or recovered by another thread; try again")
+            if free:
+                kept_off = key
+                _registry.kept_off.add(key)
+        yield free
     finally:
-        with _registry.mutex:
-            _registry.kept_off.discard(key)
+        if kept_off is not None:
+            with _registry.mutex:
+                _registry.kept_off.discard(kept_off)
 
 
 def mutex() -> AbstractContextManager[bool]:
@@ -246,36 +245,69 @@ def is_untouched(stem: str, found: os.stat_result) -> bool:
     return key not in _registry.open_files and key not in _registry.kept_off
 
 
-def file_opened(path: Path) -> FileKey:
-    """Note that this process is about to have a connection on *path*; return what to give back."""
-    with untouched(path):
-        found = path.stat()
-        key = (found.st_dev, found.st_ino)
-        if key in _registry.kept_off:
-            raise StorageBusy(path, "is being recovered by another thread; try again")
-        _registry.open_files[key] += 1
-        return key
+class OpenFile:
+    """Notes that this process has a connection on *path*, from :meth:`open` until :meth:`close`.
 
-
-def file_closed(key: FileKey) -> None:
-    """Note that one connection is gone; *key* is what :func:`file_opened` returned."""
-    with _registry.mutex:
-        _registry.open_files[key] -= 1
-        if _registry.open_files[key] <= 0:
-            del _registry.open_files[key]
-            for descriptor in _registry.watched.pop(key, ()):
-                os.close(descriptor)
-
-
-def watch(key: FileKey, path: Path) -> int:
-    """Return a descriptor of the file *path*, closed when no connection is on *key* any more.
-
-    Closed earlier, it would take SQLite's locks away. Call it after :func:`file_opened`.
+    An interrupt at any moment leaves it noted or not, and closing is right either way. ``key`` is
+    the file's device and inode while it is noted, else None.
     """
-    with _registry.mutex:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        _registry.watched.setdefault(key, []).append(descriptor)
-        return descriptor
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self.key: _FileKey | None = None
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> Self:
+        """Note it, before the connection is made."""
+        try:
+            with untouched(self._path):
+                found = self._path.stat()
+                key = (found.st_dev, found.st_ino)
+                if key in _registry.kept_off:
+                    raise StorageBusy(self._path, "is being recovered by another thread; try again")
+                count = _registry.open_files.get(key, 0)
+                _registry.open_files[key] = count + 1
+                self.key = key  # no call in between, so no signal handler either
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Note that the connection is gone; harmless when repeated, or in a child."""
+        if self._pid != os.getpid():
+            return
+        with _registry.mutex:
+            if (key := self.key) is None:
+                return
+            left = _registry.open_files[key] - 1
+            _registry.open_files[key] = left
+            self.key = None
+            if left == 0:
+                del _registry.open_files[key]
+                for descriptor in _registry.watched.pop(key, ()):
+                    os.close(descriptor)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # for one whose closing was interrupted
+            self.close()
+
+    def watch(self, path: Path) -> int:
+        """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
+
+        Closed earlier, it would take SQLite's locks away.
+        """
+        with _registry.mutex:
+            assert self.key is not None
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            _registry.watched.setdefault(self.key, []).append(descriptor)
+            return descriptor
 
 
 def keep_in_child(connection: object) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from statebackend import engine, telemetry, timestamps, validation
 from statebackend.appending import Appends
 from statebackend.batch import Batch, appended
-from statebackend.claim import Claim, FileKey
+from statebackend.claim import Claim, OpenFile
 from statebackend.errors import (
     DuplicateEvent,
     InvalidTransition,
@@ -52,7 +52,7 @@ class Session(Writer, Appends[Event]):
     def __init__(
         self,
         path: Path,
-        file: FileKey,
+        file: OpenFile,
         connection: Connection,
         *,
         held: Claim,
@@ -61,7 +61,7 @@ class Session(Writer, Appends[Event]):
         super().__init__(path, file, connection)
         self._claim = held
         self._locks = locks
-        self._path_text = str(path)
+        self._path_text, self._identity = str(path), file.key
         self._view_connection: Connection | None = None
         self._row_limit_bytes = self._driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         self._checked = set()
@@ -173,7 +173,7 @@ class Session(Writer, Appends[Event]):
             found = os.stat(self._path_text)  # noqa: PTH116 - a third of a Path's time
         except OSError:
             found = None
-        if found is None or (found.st_dev, found.st_ino) != self._file:
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
         self._check_locks()
 

@@ -171,14 +171,12 @@ def _shared(path: Path) -> Iterator[sqlite3.Connection]:
 def _read(
     path: Path, connect: Callable[[Path], AbstractContextManager[sqlite3.Connection]]
 ) -> list[Finding]:
-    file = claim.file_opened(path)
-    try:
-        with connect(path) as driver:
-            return list(_of_connection(driver, path))
-    except sqlite3.Error as error:
-        return _unreadable(path, error)
-    finally:
-        claim.file_closed(file)
+    with claim.OpenFile(path):
+        try:
+            with connect(path) as driver:
+                return list(_of_connection(driver, path))
+        except sqlite3.Error as error:
+            return _unreadable(path, error)
 
 
 def _of_connection(driver: sqlite3.Connection, path: Path) -> Iterator[Finding]:

@@ -15,8 +15,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from statebackend import claim
-from statebackend.claim import FileKey
+from statebackend.claim import OpenFile
 
 # What a connection in WAL mode holds, shared, as long as it is open: start and length in bytes. It
 # is the same in every version of SQLite: its "shared" range of the file, and byte 128 of -shm.
@@ -28,9 +27,9 @@ _READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 class SqliteLocks:
     """The locks of one writing connection that has read its file already."""
 
-    def __init__(self, path: Path, file: FileKey) -> None:
-        self._database = claim.watch(file, path)
-        self._index = claim.watch(file, Path(f"{path}-shm"))
+    def __init__(self, path: Path, file: OpenFile) -> None:
+        self._database = file.watch(path)
+        self._index = file.watch(Path(f"{path}-shm"))
 
     def keep(self) -> bool:
         """Take anew what was lost; tell if nobody has taken the log away, or is about to."""

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from statebackend import claim, engine, header, integrity, migrate, models, recovery, telemetry
-from statebackend.claim import FileKey
+from statebackend.claim import OpenFile
 from statebackend.errors import (
     SchemaOutdated,
     SessionDamaged,
@@ -143,11 +143,8 @@ def _check(path: Path) -> None:
         if alone:
             check_log(path, header.look(path).page_size)
     _read_ahead(path)
-    file = claim.file_opened(path)
-    try:
+    with claim.OpenFile(path):
         integrity.check_file(path, immutable=not header.has_log(path))
-    finally:
-        claim.file_closed(file)
 
 
 def open_for_reading(path: Path, *, check: bool) -> SessionView:
@@ -240,16 +237,16 @@ def _read_ahead(path: Path) -> None:
             position = header.read_ahead(path, position) if alone else None
 
 
-def _opened(path: Path, connect: Callable[[FileKey], _Opened]) -> _Opened:
-    file = claim.file_opened(path)
+def _opened(path: Path, connect: Callable[[OpenFile], _Opened]) -> _Opened:
+    file = claim.OpenFile(path)
     try:
-        return connect(file)
+        return connect(file.open())
     except BaseException:
-        claim.file_closed(file)
+        file.close()
         raise
 
 
-def _writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
+def _writing(path: Path, file: OpenFile, held: claim.Claim) -> Session:
     connection = engine.connect_for_writing(path)
     try:
         if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
@@ -261,7 +258,7 @@ def _writing(path: Path, file: FileKey, held: claim.Claim) -> Session:
         raise
 
 
-def _checked_reading(path: Path, file: FileKey, *, check: bool) -> SessionView:
+def _checked_reading(path: Path, file: OpenFile, *, check: bool) -> SessionView:
     connection = engine.connect_for_reading(path)
     try:
         integrity.check_connection(engine.driver_of(connection), path, full=check)

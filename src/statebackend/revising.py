@@ -94,11 +94,8 @@ def _noted(path: Path) -> Iterator[Path]:
         with claim.untouched(path) as alone:
             if alone:
                 header.look(path)
-        file = claim.file_opened(path)
-        try:
+        with claim.OpenFile(path):
             yield path
-        finally:
-            claim.file_closed(file)
 
 
 @contextmanager

@@ -280,11 +280,8 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
         with os_error(path), private_copy.made(path) as copy:
             return _query(str(path), private_copy.URI_MODE, stem, scan, marks, copy=str(copy))
     mode = "mode=ro" if has_log(path) else "mode=rw"
-    file = claim.file_opened(path)
-    try:
+    with claim.OpenFile(path):
         return _query(str(path), mode, stem, scan, marks)
-    finally:
-        claim.file_closed(file)
 
 
 def _query(

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, orm, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from statebackend import claim, engine, header, models, validation
-from statebackend.claim import FileKey
+from statebackend.claim import OpenFile
 from statebackend.errors import (
     InvalidValue,
     SessionClosed,
@@ -60,7 +60,7 @@ class Handle(ABC):
     the report if the session was found damaged at this opening, else None.
     """
 
-    def __init__(self, path: Path, file: FileKey, connection: Connection) -> None:
+    def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
         self.path = path
         self.session_id = path.name.removesuffix(SUFFIX)
         self.recovery: Recovery | None = None
@@ -91,7 +91,7 @@ class Handle(ABC):
             self._closing = True
             if not self._closed:  # set last, so that closing again finishes what was interrupted
                 self._close()
-                claim.file_closed(self._file)
+                self._file.close()
                 self._closed = True
 
     def __del__(self) -> None:
@@ -313,9 +313,10 @@ class Handle(ABC):
         It has a connection of its own. Its transaction holds a snapshot, so end it (commit,
         rollback) or leave the block before long. Writing through it fails.
         """
-        with self._locked():
-            file = claim.file_opened(self.path)  # it may outlive the handle's own connection
+        file = claim.OpenFile(self.path)  # the connection may outlive the handle's own
         try:
+            with self._locked():
+                file.open()
             connection = engine.connect_for_reading(self.path)
             try:
                 with orm.Session(connection, autoflush=False) as session:
@@ -324,8 +325,7 @@ class Handle(ABC):
                 if self._pid == os.getpid():
                     engine.close_reader(connection, self.path)
         finally:
-            if self._pid == os.getpid():
-                claim.file_closed(file)
+            file.close()
 
     def follow(
         self,

@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from statebackend import engine, telemetry
-from statebackend.claim import FileKey
+from statebackend.claim import OpenFile
 from statebackend.errors import SessionClosed, StateBackendError
 from statebackend.faults import primary_code
 from statebackend.grouping import Line, Unit
@@ -32,7 +32,7 @@ _LOOK_EVERY = 16  # commits, since asking for the log's length takes a tenth of 
 class Writer(Handle):
     """A handle that writes for every thread that appends through it."""
 
-    def __init__(self, path: Path, file: FileKey, connection: Connection) -> None:
+    def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
         super().__init__(path, file, connection)
         self._driver = engine.driver_of(connection)
         self._line = Line()

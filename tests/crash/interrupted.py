@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 from statebackend import (
@@ -25,6 +26,7 @@ from statebackend import (
     SessionStatus,
     StateBackend,
     StorageError,
+    claim,
 )
 from tests.crash.samples import MODEL, append, cost, item
 
@@ -154,6 +156,23 @@ def opens(directory: str, session_id: str) -> None:
             assert again.counts().events == 1
     gc.collect()
     backend.open(session_id).close()
+
+
+def notes(directory: str, session_id: str) -> None:
+    """Interrupt the noting that a file is open: it ends with the block, at whatever moment."""
+    backend = StateBackend(directory)
+    with backend.create("default", session_id=session_id) as session:
+        append(session)
+        path = session.path
+    for delay in _delays(6, 6e-5) * 20:
+        interrupted(lambda: _note(path), delay)
+        with claim.untouched(path) as free:
+            assert free
+
+
+def _note(path: Path) -> None:
+    with claim.OpenFile(path):
+        pass
 
 
 def _open(backend: StateBackend, session_id: str) -> Session:

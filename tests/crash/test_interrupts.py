@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-19")]
         interrupted.statuses,
         interrupted.reads,
         interrupted.opens,
+        interrupted.notes,
         interrupted.threads,
         interrupted.failing_blocks,
     ],
