@@ -25,9 +25,10 @@ def root() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep every test, and what it starts, away from the sessions of whoever runs the suite."""
+    """Keep every test, and what it starts, away from what is of whoever runs the suite."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
         yield
 
 

@@ -245,6 +245,12 @@ def is_untouched(stem: str, found: os.stat_result) -> bool:
     return key not in _registry.open_files and key not in _registry.kept_off
 
 
+def touched() -> frozenset[_FileKey]:
+    """Return the files that this process has a connection on, keeps others off, or inherited."""
+    with _registry.mutex:
+        return frozenset({*_registry.open_files, *_registry.kept_off, *_registry.inherited})
+
+
 class OpenFile:
     """Notes that this process has a connection on *path*, from :meth:`open` until :meth:`close`.
 

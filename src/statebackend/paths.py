@@ -25,6 +25,13 @@ def sessions_directory() -> Path:
     return Path(Unix("agent", appauthor=False).user_state_dir) / "sessions"
 
 
+def cache_directory() -> Path:
+    """Return ``$XDG_CACHE_HOME/agent``, absolute; it falls back to ``~/.cache`` likewise."""
+    from platformdirs.unix import Unix
+
+    return Path(Unix("agent", appauthor=False).user_cache_dir)
+
+
 def session_path(directory: Path, session_id: str) -> Path:
     """Return the file of a session; an id that is not a ULID cannot name one."""
     return directory / (check_session_id(session_id) + SUFFIX)

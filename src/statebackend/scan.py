@@ -58,11 +58,13 @@ class Listing(NamedTuple):
     """One look at the names of a folder, begun at ``at_ns`` (of the clock).
 
     ``stems`` are the sessions, newest first, ``reported`` those with a report of a recovery.
+    ``beside`` are those with a log, a journal or a damaged original.
     """
 
     stems: list[str]
     reported: frozenset[str]
     at_ns: int
+    beside: frozenset[str] = frozenset()
 
 
 _UNLISTED = Listing([], frozenset(), 0)
@@ -89,18 +91,20 @@ def listing(directory: Path) -> Listing:
             names = []
     found = set()
     reported = set()
+    beside = set()
     for name in names:
         if name.endswith(SUFFIX):
             found.add(name[: -len(SUFFIX)])
         else:
             stem, _suffix, ending = name.partition(SUFFIX)
             if ending in LEFTOVERS:
-                found.add(stem)
+                beside.add(stem)
             elif ending.startswith(".corrupt.") and ending.endswith(".json"):
                 reported.add(stem)
+    found |= beside
     ids = {stem for stem in found if is_session_id(stem)}
     ordered = sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
-    return Listing(ordered, frozenset(reported), at_ns)
+    return Listing(ordered, frozenset(reported), at_ns, frozenset(beside))
 
 
 def read_each(

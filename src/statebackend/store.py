@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import builtins
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
-from statebackend import ids, rows, scan, timestamps, validation
+from statebackend import ids, readers, rows, scan, timestamps, validation
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.forest import arrange, descendants
 from statebackend.paths import session_path, sessions_directory
+from statebackend.readers import CostGrouping
 from statebackend.scan import Reader
 from statebackend.values import (
     BadSession,
@@ -24,7 +24,6 @@ from statebackend.values import (
     PlanRule,
     PlanRules,
     Producer,
-    ProducerCategory,
     ReapResult,
     Recovery,
     ReferencedProducers,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from statebackend.view import SessionView
 
 _T = TypeVar("_T")
-CostGrouping = Literal["model", "provider", "session", "day", "profile"]
 
 
 class StateBackend:
@@ -309,8 +307,8 @@ class StateBackend:
         With *tree*, their descendants are in as well, each session once. A day is the UTC date of
         the event that caused the spend, as stored.
         """
-        if not isinstance(by, str) or by not in _GROUPS:
-            raise InvalidValue("by", f"{by!r} is not one of: {', '.join(get_args(CostGrouping))}")
+        if not isinstance(by, str) or by not in readers.GROUPINGS:
+            raise InvalidValue("by", f"{by!r} is not one of: {', '.join(readers.GROUPINGS)}")
         if isinstance(session_ids, str):
             raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
         stems = None if session_ids is None else list(dict.fromkeys(session_ids))
@@ -322,7 +320,7 @@ class StateBackend:
             lacking.unreadable.extend(bad)
             stems = descendants(sessions, stems)
         sums: dict[str, list[CostTotals]] = {}
-        for one in lacking.read_from(self._each(_groups_reader(by), stems)):
+        for one in lacking.read_from(self._each(readers.groups(by), stems)):
             for key, totals in one:
                 sums.setdefault(key, []).append(totals)
         groups = [CostGroup(key=key, totals=rows.add_totals(parts)) for key, parts in sums.items()]
@@ -337,7 +335,7 @@ class StateBackend:
         """Return how often each rule took each decision, over all sessions."""
         counts: dict[tuple[str, str], int] = {}
         lacking = _Lacking()
-        for one in lacking.read_from(self._each(_read_plan_rules)):
+        for one in lacking.read_from(self._each(readers.plan_rules)):
             for decided_by, decision, count in one:
                 key = (decided_by, decision)
                 counts[key] = counts.get(key, 0) + count
@@ -356,7 +354,7 @@ class StateBackend:
         """Return every plug-in build that a session refers to: what a cache must keep."""
         referenced: set[tuple[str, str, str]] = set()
         lacking = _Lacking()
-        for one in lacking.read_from(self._each(_read_producers)):
+        for one in lacking.read_from(self._each(readers.producers)):
             referenced.update(one)
         return ReferencedProducers(
             producers=tuple(Producer(*one) for one in sorted(referenced)),
@@ -434,39 +432,3 @@ def _between(stems: list[str], since: datetime | None, until: datetime | None) -
         end = ids.time_prefix(timestamps.normalize("until", until))
         stems = [stem for stem in stems if stem[:10] < end]
     return stems
-
-
-# Constant SQL: what a caller passes only chooses among these.
-_GROUPS: dict[str, str] = {
-    "model": "model_id",
-    "provider": "provider_name",
-    "session": "(SELECT session_id FROM session_meta)",
-    "profile": "(SELECT profile FROM session_meta)",
-    "day": "(SELECT substr(timestamp, 1, 10) FROM events WHERE sequence = event_sequence)",
-}
-
-
-def _groups_reader(by: str) -> Reader[tuple[SessionInfo, list[tuple[str, CostTotals]]]]:
-    query = f"SELECT coalesce({_GROUPS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
-
-    def read(
-        driver: sqlite3.Connection, info: SessionInfo
-    ) -> tuple[SessionInfo, list[tuple[str, CostTotals]]]:
-        groups = [(key, rows.cost_totals(totals)) for key, *totals in driver.execute(query)]
-        return (info, groups)
-
-    return read
-
-
-def _read_plan_rules(
-    driver: sqlite3.Connection, info: SessionInfo
-) -> tuple[SessionInfo, list[tuple[str, str, int]]]:
-    query = "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
-    return (info, driver.execute(query).fetchall())
-
-
-def _read_producers(
-    driver: sqlite3.Connection, info: SessionInfo
-) -> tuple[SessionInfo, list[tuple[str, str, str]]]:
-    query = "SELECT category, name, version FROM producers WHERE category <> ?"
-    return (info, driver.execute(query, (ProducerCategory.KERNEL,)).fetchall())

@@ -10,8 +10,8 @@ import click
 from statebackend.cli import forms, identify, notices, output, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
+from statebackend.readers import CostGrouping
 from statebackend.rows import add_totals
-from statebackend.store import CostGrouping
 from statebackend.values import CostGroup
 
 

@@ -1,0 +1,186 @@
+"""The catalogue's file: where it lies, how it is opened, and when it is made anew.
+
+It can be deleted at any time. One that is damaged, of another schema or of another folder is
+replaced, by a file that is whole when it gets the name. Removing a database that others have open
+is safe here: they go on with the old one, which SQLite notices when it closes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from statebackend.catalogue.schema import APPLICATION_ID, DDL, NUMBER
+from statebackend.errors import StorageBusy, StorageError
+from statebackend.faults import os_error, primary_code, storage_error
+from statebackend.paths import cache_directory, private_directory, sqlite_uri
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+Action = Callable[[sqlite3.Connection], _T]
+_BUSY_TIMEOUT_S = 5.0
+_BUILDING_TIMEOUT_S = 5.0
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# What is asked first is known to be right, so the generic error is about the file as well.
+_DAMAGE_AT_FIRST = _DAMAGE | {sqlite3.SQLITE_ERROR}
+
+
+class _Unfit(Exception):
+    """The file is none that can be used, because of its text."""
+
+
+def catalogue_path(directory: Path) -> Path:
+    """Return the file of the catalogue of the sessions folder *directory*, an absolute path."""
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()
+    return cache_directory() / f"catalogue-{digest[:16]}.sqlite"
+
+
+def using(directory: Path, action: Action[_T]) -> _T:
+    """Return what *action* returns, given a connection to the catalogue of *directory*.
+
+    The connection is in autocommit mode. A file that is missing or cannot be used is made anew, and
+    one that turns out to be damaged during *action*, too, which is then called once more. Raises
+    :class:`StorageError` when there can be none: nothing may be written, the disk is full, others
+    keep it busy.
+    """
+    path = catalogue_path(directory)
+    with _typed_errors(path):
+        try:
+            with closing(_opened(path, directory)) as driver:
+                return action(driver)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if not _is_damage(error):
+                raise
+            _log.warning("%s: the catalogue is damaged (%s); it is made anew", path, error)
+        make_anew(directory)
+        with closing(_connected(path, directory)) as driver:
+            return action(driver)
+
+
+def make_anew(directory: Path) -> None:
+    """Put an empty catalogue in the place of the one of *directory*, whatever that is."""
+    path = catalogue_path(directory)
+    with _typed_errors(path), _alone(path, directory):
+        _build(path, directory)
+
+
+def _opened(path: Path, directory: Path) -> sqlite3.Connection:
+    """Return a connection to a catalogue that can be used, making it if need be."""
+    with suppress(_Unfit, FileNotFoundError):
+        return _connected(path, directory)
+    with _alone(path, directory):
+        try:  # another process may have made it meanwhile
+            return _connected(path, directory)
+        except FileNotFoundError:
+            _log.debug("%s: there is no catalogue yet; it is made", path)
+        except _Unfit as error:
+            _log.warning("%s: the catalogue %s; it is made anew", path, error)
+        _build(path, directory)
+        return _connected(path, directory)
+
+
+def _connected(path: Path, directory: Path) -> sqlite3.Connection:
+    """Connect to an existing file. Raises :class:`_Unfit`, also for one that is damaged."""
+    os.lstat(path)  # FileNotFoundError, which SQLite does not tell from other errors
+    driver = sqlite3.connect(
+        sqlite_uri(path, "mode=rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+    )
+    fit = False
+    try:
+        _check(driver, directory)
+        driver.execute("PRAGMA synchronous = NORMAL")
+        fit = True
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if not _is_damage(error, _DAMAGE_AT_FIRST):
+            raise
+        raise _Unfit(f"is damaged ({error})") from error
+    finally:
+        if not fit:
+            driver.close()
+    return driver
+
+
+def _check(driver: sqlite3.Connection, directory: Path) -> None:
+    (application,) = driver.execute("PRAGMA application_id").fetchone()
+    (number,) = driver.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise _Unfit("is a file of something else")
+    if number != NUMBER:
+        raise _Unfit(f"has schema {number}, this program's is {NUMBER}")
+    if driver.execute("SELECT directory FROM folder").fetchall() != [(os.fsencode(directory),)]:
+        raise _Unfit("is of another folder")
+
+
+def _build(path: Path, directory: Path) -> None:
+    """Make an empty catalogue under another name, remove what is at *path*, and put it there."""
+    building = path.with_name(f"{path.name}.building")
+    _remove(building)
+    os.close(os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(building, isolation_level=None)) as driver:
+        driver.execute("PRAGMA journal_mode = WAL")
+        driver.execute("BEGIN")
+        for statement in DDL:
+            driver.execute(statement)
+        driver.execute("INSERT INTO folder VALUES (?)", (os.fsencode(directory),))
+        driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        driver.execute(f"PRAGMA user_version = {NUMBER}")
+        driver.execute("COMMIT")
+    # The file first: without it a log is nothing to SQLite, while a log alone that is missing
+    # would show an older state.
+    _remove(path)
+    building.rename(path)
+
+
+def _remove(path: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}{ending}")  # noqa: PTH108 - these are no paths of their own
+
+
+@contextmanager
+def _alone(path: Path, directory: Path) -> Iterator[None]:
+    """Make the cache folder, and keep others from building in it inside the block."""
+    if path.parent == directory:
+        raise StorageError(path, "would lie among the sessions; set XDG_CACHE_HOME elsewhere")
+    private_directory(path.parent)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + _BUILDING_TIMEOUT_S
+        while not _locked(descriptor):
+            if time.monotonic() > end:
+                raise StorageBusy(path, "is being made by another process; try again")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_damage(error: sqlite3.Error | UnicodeDecodeError, codes: Collection[int] = _DAMAGE) -> bool:
+    return isinstance(error, UnicodeDecodeError) or primary_code(error) in codes
+
+
+@contextmanager
+def _typed_errors(path: Path) -> Iterator[None]:
+    try:
+        with os_error(path):
+            yield
+    except (_Unfit, UnicodeDecodeError) as error:
+        raise StorageError(path, f"the catalogue {error}") from error
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error

@@ -1,0 +1,104 @@
+"""What the catalogue keeps of one session file, read in one go."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from statebackend import readers, scan
+from statebackend.values import SessionInfo
+
+Row = tuple[Any, ...]
+
+TITLE_LENGTH = 200
+"""The most characters of a prompt that make a title."""
+_PROMPT_BYTES = 1 << 16
+_META = "SELECT parent_session_id, profile, status, depth, started_at, ended_at FROM session_meta"
+_PROMPT = (
+    f"SELECT substr(payload, 1, {_PROMPT_BYTES}) FROM events WHERE sequence = (SELECT "
+    "min(sequence) FROM events WHERE producer_category = 'kernel' AND producer_name = 'user')"
+)
+_EVENTS = "SELECT count(*), coalesce(max(sequence), 0) FROM events"
+_EVENT_ID = "SELECT id FROM events WHERE sequence = ?"
+
+
+class Last(NamedTuple):
+    """A session's newest event, by which the session is known again: 0 and None without one."""
+
+    sequence: int
+    event_id: object
+
+
+class Reading(NamedTuple):
+    """One session, as its file was read.
+
+    ``goes_on`` tells that it still holds the last event that was known. ``costs`` are its sums by
+    each way of grouping: the way, the key, the sums.
+    """
+
+    info: SessionInfo
+    goes_on: bool
+    meta: Row
+    totals: Row
+    title: str | None
+    events: int
+    last: Last
+    costs: list[Row]
+    plan_rules: list[tuple[str, str, int]]
+    producers: list[tuple[str, str, str]]
+
+
+def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
+    """Return what reads a whole session; *known* is the last event of those read earlier."""
+
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> Reading:
+        count, last_sequence = driver.execute(_EVENTS).fetchone()
+        known_last = known.get(info.session_id)
+        return Reading(
+            info,
+            known_last is not None and _event_id(driver, known_last.sequence) == known_last[1],
+            driver.execute(_META).fetchone(),
+            driver.execute(f"SELECT {scan.TOTALS} FROM cost_ledger").fetchone(),
+            title(driver.execute(_PROMPT).fetchone()),
+            count,
+            Last(last_sequence, _event_id(driver, last_sequence)),
+            [(by, *row) for by in readers.GROUPINGS for row in readers.group_rows(driver, by)],
+            readers.plan_rules(driver, info)[1],
+            readers.producers(driver, info)[1],
+        )
+
+    return read
+
+
+def _event_id(driver: sqlite3.Connection, sequence: int) -> object:
+    row = driver.execute(_EVENT_ID, (sequence,)).fetchone()
+    return None if row is None else row[0]
+
+
+def title(prompt: Sequence[object] | None) -> str | None:
+    """Return the beginning of a prompt's text in one line, None if its bytes are no text.
+
+    The text is the payload itself, or what a JSON payload has as ``text`` or ``content``.
+    """
+    if prompt is None:
+        return None
+    payload = prompt[0]
+    if isinstance(payload, bytes):
+        payload = payload.decode(errors="ignore" if len(payload) == _PROMPT_BYTES else "replace")
+    text = _text(payload) if isinstance(payload, str) else ""
+    return None if "\ufffd" in text else " ".join(text.split())[:TITLE_LENGTH].strip() or None
+
+
+def _text(payload: str) -> str:
+    try:
+        form = json.loads(payload)
+    except (ValueError, RecursionError):
+        return payload
+    while isinstance(form, dict | list):
+        if isinstance(form, dict):
+            form = form.get("text") or form.get("content") or ""
+        else:
+            form = form[0] if form else ""
+    return form if isinstance(form, str) else payload

@@ -1,0 +1,228 @@
+"""Making the catalogue current: what it lacks is read from the files, what is gone is dropped.
+
+An entry holds as long as its file's signature does, provided that the file had been quiet for
+longer than the clock's grain when it was read: a later change must then show. All else is read
+again each time. A file that cannot be read in full has no entry, so it is never taken for good.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from statebackend import scan
+from statebackend.catalogue import schema
+from statebackend.catalogue.look import Look, Signature, is_quiet, look, signatures
+from statebackend.catalogue.reading import Last, Reading, reader
+from statebackend.errors import StorageBusy
+from statebackend.paths import session_path
+from statebackend.values import BadSession
+
+_T = TypeVar("_T")
+Progress = Callable[[int, int], object]
+"""Called with how many sessions of how many have been read."""
+
+_ATTEMPTS = 5
+_PORTION = 500
+_STORED = "SELECT stem, inode, size, mtime_ns, ctime_ns, log FROM sessions"
+_COLUMNS = (
+    "stem, inode, size, mtime_ns, ctime_ns, log, read_at_ns, "
+    "parent_session_id, profile, status, depth, started_at, ended_at, live, incomplete, "
+    f"{schema.TOTALS}, title, events, last_sequence, last_event_id"
+)
+_MARKS = ", ".join("?" * len(_COLUMNS.split(",")))
+_UPDATE = f"UPDATE sessions SET ({_COLUMNS}) = ({_MARKS}) WHERE number = ?"
+_INSERT = f"INSERT INTO sessions ({_COLUMNS}) VALUES ({_MARKS})"
+_DETAILS = {"costs": 14, "plan_rules": 4, "producers": 4}
+
+
+class Current(NamedTuple):
+    """A transaction in which the catalogue shows the folder as *look* found it, or later.
+
+    ``unread`` are the sessions of the folder without an entry, since they could not be read in
+    full, in the order of the listing.
+    """
+
+    driver: sqlite3.Connection
+    look: Look
+    unread: list[str]
+
+
+class _Found(NamedTuple):
+    """A reading, and what its entry says of the file: no signature if that may not be relied on."""
+
+    reading: Reading
+    inode: int
+    signature: Signature | None
+    read_at_ns: int
+
+
+_Again = dict[str, _Found | None]
+"""What was read for this answer alone; None is a file that could not be read in full."""
+
+
+def answer(
+    driver: sqlite3.Connection,
+    directory: Path,
+    query: Callable[[Current], _T],
+    progress: Progress | None = None,
+) -> _T:
+    """Return what *query* says of the catalogue while it is current.
+
+    Raises :class:`StorageError` and SQLite's errors.
+    """
+    seen = look(directory)
+    again: _Again = {}
+    writing = False
+    for _ in range(_ATTEMPTS):
+        with _transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
+            stale, gone = _compare(driver, seen, again)
+            changes = bool(gone) or any(again.values())
+            if not stale and (writing or not changes):
+                _forget(driver, gone)
+                for found in again.values():
+                    if found is not None:
+                        _put(driver, found)
+                unread = [stem for stem in seen.listed.stems if again.get(stem, driver) is None]
+                return query(Current(driver, seen, unread))
+        if stale:
+            _read(driver, directory, seen, stale, again=again, progress=progress)
+        writing = changes or any(again.values())
+    raise StorageBusy(directory, "changes faster than the catalogue follows; try again")
+
+
+@contextmanager
+def _transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
+    driver.execute(begin)
+    try:
+        yield
+        driver.execute("COMMIT")
+    finally:
+        if driver.in_transaction:
+            driver.execute("ROLLBACK")
+
+
+def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> tuple[list[str], list[str]]:
+    """Return the sessions to be read, and those whose entry is to be dropped."""
+    stems, signature = seen.listed.stems, seen.signatures.get
+    valid: list[str] = []
+    other: list[str] = []
+    for row in driver.execute(_STORED):
+        (valid if signature(row[0]) == row[1:] else other).append(row[0])
+    if len(valid) == len(stems) and not other:
+        return [], []
+    known = {*valid, *again}
+    listed = set(stems)
+    return (
+        [stem for stem in stems if stem not in known],
+        [stem for stem in other if stem not in listed or again.get(stem, driver) is None],
+    )
+
+
+def _read(
+    driver: sqlite3.Connection,
+    directory: Path,
+    seen: Look,
+    stems: list[str],
+    *,
+    again: _Again,
+    progress: Progress | None,
+) -> None:
+    """Read these sessions: what may be relied on becomes an entry, all else goes to *again*."""
+    for start in range(0, len(stems), _PORTION):
+        portion = stems[start : start + _PORTION]
+        again.update(dict.fromkeys(portion))
+        with _transaction(driver, "BEGIN"):
+            known = dict(_known(driver, portion))
+        found = list(_read_portion(directory, seen, portion, known))
+        with _transaction(driver, "BEGIN IMMEDIATE"):
+            for one in found:
+                stem = one.reading.info.session_id
+                if one.signature is None:
+                    again[stem] = one
+                else:
+                    _put(driver, one)
+                    del again[stem]
+        if progress is not None:
+            progress(start + len(portion), len(stems))
+
+
+def _known(driver: sqlite3.Connection, stems: list[str]) -> Iterator[tuple[str, Last]]:
+    query = "SELECT last_sequence, last_event_id FROM sessions WHERE stem = ?"
+    for stem in stems:
+        if (row := driver.execute(query, (stem,)).fetchone()) is not None:
+            yield stem, Last(*row)
+
+
+def _read_portion(
+    directory: Path, seen: Look, stems: list[str], known: dict[str, Last]
+) -> Iterator[_Found]:
+    started_ns = time.time_ns()
+    read = [
+        one
+        for one in scan.read_each(directory, reader(known), stems, seen.listed)
+        if not isinstance(one, BadSession)
+    ]
+    after = signatures(directory, [one.info.session_id for one in read])
+    for one in read:
+        stem = one.info.session_id
+        before = seen.signatures.get(stem)
+        doubtful = one.info.live or one.info.incomplete
+        if before is not None and before == after.get(stem) and not doubtful:
+            relied_on = before if is_quiet(before, started_ns) else None
+            yield _Found(one, before[0], relied_on, started_ns)
+        else:
+            inode = _inode(session_path(directory, stem))
+            yield _Found(one, inode, None, started_ns)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return 0
+
+
+def _put(driver: sqlite3.Connection, found: _Found) -> None:
+    """Make or change the entry of a session; one that is not the same file gets a new number."""
+    reading = found.reading
+    stem = reading.info.session_id
+    stored = driver.execute("SELECT number, inode FROM sessions WHERE stem = ?", (stem,)).fetchone()
+    signature = found.signature or (found.inode, None, None, None, None)
+    values = (
+        *(stem, *signature, found.read_at_ns),
+        *(*reading.meta, reading.info.live, reading.info.incomplete),
+        *(*reading.totals, reading.title, reading.events, *reading.last),
+    )
+    if stored is not None and reading.goes_on and stored[1] == found.inode:
+        number = stored[0]
+        _forget_details(driver, number)
+        driver.execute(_UPDATE, (*values, number))
+    else:
+        _forget(driver, [stem])
+        number = driver.execute(_INSERT, values).lastrowid
+    for table, rows in zip(
+        _DETAILS, (reading.costs, reading.plan_rules, reading.producers), strict=True
+    ):
+        marks = ", ".join("?" * _DETAILS[table])
+        driver.executemany(
+            f"INSERT INTO {table} VALUES ({marks})", [(number, *row) for row in rows]
+        )
+
+
+def _forget(driver: sqlite3.Connection, stems: list[str]) -> None:
+    for stem in stems:
+        query = "SELECT number FROM sessions WHERE stem = ?"
+        for (number,) in driver.execute(query, (stem,)).fetchall():
+            _forget_details(driver, number)
+            driver.execute("DELETE FROM sessions WHERE number = ?", (number,))
+
+
+def _forget_details(driver: sqlite3.Connection, number: int) -> None:
+    for table in _DETAILS:
+        driver.execute(f"DELETE FROM {table} WHERE number = ?", (number,))

@@ -1,0 +1,50 @@
+"""The tables of the catalogue.
+
+Columns that mirror a session file have no type, so SQLite gives back what that file held, also
+where another program stored a number or a blob in a column of text.
+"""
+
+from __future__ import annotations
+
+from statebackend.catalogue import text_schema
+from statebackend.values import SCHEMA_VERSION
+
+APPLICATION_ID = 0x53424361
+"""``PRAGMA application_id`` of a catalogue: "SBCa"."""
+
+NUMBER = 1000 * 1 + SCHEMA_VERSION
+"""``PRAGMA user_version`` of a catalogue. Any other is made anew, so count the first factor up with
+each change of a table, or of what is put in one."""
+
+TOTALS = (
+    "ledger_rows, cost_usd, unpriced_rows, input_high, input_low, output_high, output_low, "
+    "cache_write_high, cache_write_low, cache_read_high, cache_read_low"
+)
+"""The columns that :func:`statebackend.rows.cost_totals` takes."""
+
+DDL: tuple[str, ...] = (
+    # The absolute path, in bytes, since two of them could have one digest.
+    "CREATE TABLE folder (directory BLOB NOT NULL)",
+    # `number` is a file as long as it only grows: one that was replaced, or lost events, gets
+    # another. The next seven columns say which state of the file the rest is of; `mtime_ns` is NULL
+    # if that must not be relied on. `log` is the same of the write-ahead log, NULL when there is
+    # none.
+    f"""CREATE TABLE sessions (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        stem TEXT NOT NULL UNIQUE,
+        inode INTEGER NOT NULL, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, log TEXT,
+        read_at_ns INTEGER NOT NULL,
+        parent_session_id, profile, status, depth, started_at, ended_at,
+        live INTEGER NOT NULL, incomplete INTEGER NOT NULL,
+        {TOTALS},
+        title TEXT, events INTEGER NOT NULL, last_sequence INTEGER NOT NULL, last_event_id)""",
+    "CREATE INDEX sessions_by_parent ON sessions (parent_session_id)",
+    f"CREATE TABLE costs (number INTEGER NOT NULL, grouping TEXT NOT NULL, key, {TOTALS})",
+    "CREATE INDEX costs_by_number ON costs (number)",
+    "CREATE TABLE plan_rules (number INTEGER NOT NULL, decided_by, decision, count INTEGER)",
+    "CREATE INDEX plan_rules_by_number ON plan_rules (number)",
+    "CREATE TABLE producers (number INTEGER NOT NULL, category, name, version)",
+    "CREATE INDEX producers_by_number ON producers (number)",
+    *text_schema.DDL,
+)
+"""The statements that make a catalogue, in their order."""
