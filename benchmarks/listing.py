@@ -45,7 +45,7 @@ def scan(lab: Lab) -> Iterator[Figure]:
         taken = interleave(
             lambda: list(backend.scan()), lambda: _scan_bare(directory), rounds=rounds
         )
-    yield ratio(what, taken, target=1.5, items=count)
+    yield ratio(what, taken, target=1.0, items=count)
 
 
 def _newest_bare(directory: Path) -> list[Answer]:

@@ -137,6 +137,48 @@ def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: l
     assert backend.list() == before
 
 
+def test_a_large_file_is_attached_and_read_alike(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small one is read whole instead; the answers are the same."""
+    time.sleep(0.06)
+    before = backend.list()
+    assert not any(isinstance(one, BadSession) for one in before)
+    monkeypatch.setattr(scan, "_IMAGE_BYTES", 0)
+    assert backend.list() == before
+
+
+@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+def test_tables_may_lie_elsewhere_in_each_file(
+    backend: StateBackend, several: list[str], page_size: int
+) -> None:
+    """SQLite keeps compiled statements for the next image whose schema has the same number."""
+    before = backend.list()
+    assert not any(isinstance(one, BadSession) for one in before)
+    tables_moved(path_of(backend, several[1]), page_size)
+    time.sleep(0.06)
+    assert backend.list() == before
+
+
+def tables_moved(path: Path, page_size: int) -> None:
+    """Make the file anew with its tables in the opposite order, the schema's number kept."""
+    with closing(sqlite3.connect(path)) as old:
+        (number,) = old.execute("PRAGMA schema_version").fetchone()
+        query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'sqlite_sequence'"
+        made_by = [sql for (sql,) in old.execute(query)]
+        tables = [sql for sql in made_by if sql.startswith("CREATE TABLE")]
+        rows = [one for one in old.iterdump() if one.startswith('INSERT INTO "')]
+    path.unlink()
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f"PRAGMA page_size = {page_size}")
+        for statement in tables[::-1] + [one for one in made_by if one not in tables]:
+            made.execute(statement)
+        made.executescript("".join(one for one in rows if "sqlite_sequence" not in one))
+        made.execute("PRAGMA user_version = 1")
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute(f"PRAGMA schema_version = {number}")
+
+
 def test_a_scan_in_waiting_holds_no_file(backend: StateBackend, several: list[str]) -> None:
     """Between two results none is open, and one that is given up leaves nothing open."""
     before = descriptors()

@@ -217,6 +217,11 @@ def check_version_bytes(name: str) -> None:
         head = os.pread(descriptor, 64, 0)
     finally:
         os.close(descriptor)
+    check_version_head(name, head)
+
+
+def check_version_head(name: str, head: bytes | bytearray) -> None:
+    """Refuse by the version in the first 64 bytes of a file, as :func:`check_version` does."""
     if head.startswith(_MAGIC) and not 0 < (version := _version(head)) <= SCHEMA_VERSION:
         check_version(Path(name), version)
 
@@ -240,7 +245,7 @@ def _page_size(head: bytes) -> int | None:
     return size if 512 <= size <= 65536 and size & (size - 1) == 0 else None
 
 
-def _version(head: bytes) -> int:
+def _version(head: bytes | bytearray) -> int:
     return int.from_bytes(head[60:64], "big", signed=True)
 
 

@@ -2,7 +2,8 @@
 
 Names are ULIDs, so the newest N sessions cost N opens. A file without a log is read in the
 immutable mode, which is fast and leaves nothing behind, with a look before and after that nobody
-changed it; such files are attached in turn to one connection. All else is read the ordinary way.
+changed it: a small one as bytes that SQLite takes for a database in memory, a larger one attached
+to a connection that serves all of them. All else is read the ordinary way.
 Order and age never come from file times.
 
 A path is a ``str`` here until there is an error to tell: one ``Path`` a file is a good part of what
@@ -28,6 +29,7 @@ from statebackend.header import (
     check_sidecars,
     check_version,
     check_version_bytes,
+    check_version_head,
     has_log,
     incomplete,
     irregular,
@@ -49,6 +51,12 @@ Reader = Callable[[sqlite3.Connection, SessionInfo], _T]
 # the look before and after proves something only for a file that has been quiet for longer.
 _GRAIN_NS = 50_000_000
 _MIN_DATABASE_BYTES = 512
+# Up to here, reading a file whole takes less time than SQLite's opening of it.
+_IMAGE_BYTES = 128 * 1024 if hasattr(sqlite3.Connection, "deserialize") else 0
+# The file format versions in the header: of a database with a write-ahead log, and of one without.
+_FORMATS = slice(18, 20)
+_WRITE_AHEAD, _NO_LOG = b"\2\2", b"\1\1"
+_PAGE_1_KIND, _LEAF = 100, 13
 _QUIET = "mode=ro&immutable=1"
 _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
@@ -212,8 +220,7 @@ def _read_quiet(name: str, stem: str, scan: _Scan[_T], marks: _Marks, before: os
             raise _Changed
         failure = None
         try:
-            check_version_bytes(name)
-            result = _query(name, _QUIET, stem, scan, marks)
+            result = scan.quiet(name, stem, marks, before.st_size)
         except StateBackendError as error:
             failure = error
         # Asked afterwards, and before an error counts: half of a change can look like damage. A log
@@ -230,10 +237,9 @@ def _read_quiet(name: str, stem: str, scan: _Scan[_T], marks: _Marks, before: os
 
 
 class _Scan(Generic[_T]):
-    """What reads the files, and one connection for all quiet ones, attached to it in turn.
+    """What reads the files, and two connections for the quiet ones: making one for each takes long.
 
-    Making a connection takes SQLite a quarter of the time of a small file. Between two files the
-    connection has none, so it may change threads and outlive a fork.
+    Between two files they hold none open, so they may change threads and outlive a fork.
     """
 
     def __init__(self, read: Reader[_T], listed: Listing) -> None:
@@ -241,34 +247,82 @@ class _Scan(Generic[_T]):
         self._listed = listed
         self.several = False  # one file alone is read faster by a connection of its own
         self._driver: sqlite3.Connection | None = None
+        self._memory: sqlite3.Connection | None = None
+        self._image = bytearray(_IMAGE_BYTES)
+        self._schema: bytes | None = None  # that of the statements compiled for ``_memory``
 
     def reported(self, stem: str, found: os.stat_result) -> bool:
         """Tell whether a report of a recovery may exist; one since the listing changed the file."""
         listed = self._listed
         return stem in listed.reported or _newest(found) > listed.at_ns - _GRAIN_NS
 
-    def attached(self, name: str, stem: str, marks: _Marks) -> _T:
-        """Read one quiet file; after any error, the connection is closed."""
-        done = False
-        try:
-            if self._driver is None:
-                self._driver = sqlite3.connect(
-                    ":memory:", uri=True, isolation_level=None, check_same_thread=False
-                )
-            self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, _QUIET),))
-            result = self.read(self._driver, _summary(self._driver, name, stem, marks))
-            self._driver.execute("DETACH quiet")
-            done = True
-        finally:
-            if not done:
-                self.close()
+    def quiet(self, name: str, stem: str, marks: _Marks, size: int) -> _T:
+        """Read one file that nobody changes now."""
+        if self.several:
+            way = self._from_memory if size <= _IMAGE_BYTES else self._attached
+            done = False
+            try:
+                # Whatever is odd about the file is told by a connection of its own, below.
+                with suppress(sqlite3.Error, UnicodeDecodeError):
+                    result = way(name, stem, marks)
+                    done = True
+                    return result
+            finally:
+                if not done:
+                    self.close()
+        check_version_bytes(name)
+        return _query(name, _QUIET, stem, self, marks)
+
+    def _from_memory(self, name: str, stem: str, marks: _Marks) -> _T:
+        """Read a small file whole, and let SQLite take the bytes for a database in memory."""
+        with open(name, "rb", buffering=0) as file:
+            size = file.readinto(self._image)
+        check_version_head(name, self._image[:64])
+        if self._image[_FORMATS] == _WRITE_AHEAD:
+            self._image[_FORMATS] = _NO_LOG  # a database in memory can have none
+        schema = _schema_of(self._image)
+        if self._memory is None or schema is None or schema != self._schema:
+            self.close()
+            self._memory = _connect_in_memory()
+            self._schema = schema
+        self._memory.deserialize(memoryview(self._image)[:size])
+        return self.read(self._memory, _summary(self._memory, name, stem, marks))
+
+    def _attached(self, name: str, stem: str, marks: _Marks) -> _T:
+        """Attach the file to a connection for this reading."""
+        check_version_bytes(name)
+        if self._driver is None:
+            self._driver = _connect_in_memory()
+        self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, _QUIET),))
+        result = self.read(self._driver, _summary(self._driver, name, stem, marks))
+        self._driver.execute("DETACH quiet")
         return result
 
     def close(self) -> None:
-        """Close the connection, and with it a file that is still attached."""
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            driver.close()
+        """Close the connections, and with them a file that is still attached."""
+        for driver in (self._driver, self._memory):
+            if driver is not None:
+                driver.close()
+        self._driver = self._memory = None
+
+
+def _schema_of(image: bytearray) -> bytes | None:
+    """Return what decides how a statement is compiled: the header's part of it, and page 1.
+
+    None when the schema takes more than that page. SQLite itself keeps compiled statements for the
+    next image whose schema has the same number, though its tables may lie elsewhere; to compile
+    them anew, which parses the schema, takes half of the time of a small file.
+    """
+    if image[_PAGE_1_KIND] != _LEAF:
+        return None
+    page_size = int.from_bytes(image[16:18], "big")
+    if page_size == 1:  # which stands for what two bytes cannot hold
+        page_size = 65536
+    return bytes(image[16:24] + image[40:60] + image[_PAGE_1_KIND:page_size])
+
+
+def _connect_in_memory() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", uri=True, isolation_level=None, check_same_thread=False)
 
 
 def _read_shared(path: Path, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
@@ -291,10 +345,6 @@ def _read_shared(path: Path, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
 def _query(
     name: str, mode: str, stem: str, scan: _Scan[_T], marks: _Marks, *, copy: str | None = None
 ) -> _T:
-    if mode == _QUIET and scan.several:
-        # Whatever is odd about the file is told by a connection of its own, below.
-        with suppress(sqlite3.Error, UnicodeDecodeError):
-            return scan.attached(name, stem, marks)
     driver = None
     try:
         driver = sqlite3.connect(
