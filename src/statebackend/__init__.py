@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from statebackend.values import PlanItem as PlanItem
     from statebackend.values import Producer as Producer
     from statebackend.values import Recovery as Recovery
+    from statebackend.values import SearchHit as SearchHit
+    from statebackend.values import SearchResult as SearchResult
     from statebackend.values import SessionInfo as SessionInfo
     from statebackend.values import SessionStatus as SessionStatus
     from statebackend.values import TableRecovery as TableRecovery
@@ -82,6 +84,8 @@ _LAZY = {
     "PlanItem": "values",
     "Producer": "values",
     "Recovery": "values",
+    "SearchHit": "values",
+    "SearchResult": "values",
     "SessionInfo": "values",
     "SessionStatus": "values",
     "TableRecovery": "values",
@@ -110,6 +114,8 @@ __all__ = [
     "Recovery",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SearchHit",
+    "SearchResult",
     "Session",
     "SessionClosed",
     "SessionDamaged",

@@ -226,6 +226,7 @@ class AsyncStateBackend:
     cost_by = _of_backend(StateBackend.cost_by)
     plan_rules = _of_backend(StateBackend.plan_rules)
     referenced_producers = _of_backend(StateBackend.referenced_producers)
+    search = _of_backend(StateBackend.search)
 
 
 class Opening(Generic[_Closable]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -21,12 +21,14 @@ from statebackend.values import (
     CostGroup,
     CostReport,
     CostTotals,
+    EventKind,
     PlanRule,
     PlanRules,
     Producer,
     ReapResult,
     Recovery,
     ReferencedProducers,
+    SearchResult,
     SessionCost,
     SessionInfo,
     SessionStatus,
@@ -361,6 +363,58 @@ class StateBackend:
             unreadable=tuple(lacking.unreadable),
             incomplete=tuple(lacking.incomplete),
         )
+
+    def search(
+        self,
+        words: str,
+        *,
+        limit: int | None = 20,
+        kind: EventKind | str | None = None,
+        producer: Producer | str | None = None,
+        profile: str | None = None,
+        session_ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> SearchResult:
+        """Return the events whose text holds all the *words*, at most *limit* (None: all).
+
+        The best come first, of equally good ones the newest. *words* is plain text; what is in
+        double quotes is looked for as a phrase. Without a letter or digit, nothing is found. Only
+        events that meet every filter count: *producer* is a :class:`Producer`, or a text such as
+        ``name``, ``category/name`` or ``category/name@version``; *since* (inclusive) and *until*
+        (exclusive) go by the event's time.
+
+        The index is the catalogue's, and is brought up to date first; *progress* hears of how many
+        sessions, then events, of how many. Raises :class:`InvalidValue`, :class:`SessionNotFound`
+        for one of the *session_ids*, and :class:`StorageError` when there can be no index.
+        """
+        from statebackend.catalogue import search
+        from statebackend.catalogue.words import phrases
+
+        if not isinstance(words, str):
+            raise InvalidValue("words", f"must be text, not {type(words).__name__}")
+        if limit is not None:
+            validation.check_integer("limit", limit)
+        if isinstance(session_ids, str):
+            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
+        if profile is not None:
+            validation.check_text("profile", profile, empty=True)
+        if isinstance(producer, str):
+            validation.check_text("producer", producer)
+        elif producer is not None and not isinstance(producer, Producer):
+            raise InvalidValue("producer", "must be a Producer or a text")
+        query = search.Query(
+            phrases(words),
+            limit,
+            kind if kind is None else validation.check_word("kind", EventKind, kind),
+            producer,
+            profile,
+            None if session_ids is None else [*map(ids.check_session_id, session_ids)],
+            None if since is None else timestamps.to_text(timestamps.normalize("since", since)),
+            None if until is None else timestamps.to_text(timestamps.normalize("until", until)),
+        )
+        return search.search(self.directory, query, progress)
 
     def _each(
         self, read: Reader[_T], stems: Iterable[str] | None = None

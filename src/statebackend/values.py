@@ -372,6 +372,42 @@ class PlanRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """One event whose text holds what was looked for.
+
+    ``snippet`` is some of that text in one line, ``marks`` are the places in it of the words looked
+    for: where each begins and ends, in characters. The other fields are as in :class:`EventHeader`.
+    """
+
+    session_id: str
+    sequence: int
+    kind: EventKind | str
+    producer: Producer
+    timestamp: datetime | str
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The events found, the best first, of equally good ones the newest.
+
+    ``unreadable`` files were not searched, or not to their end; of the sessions that were,
+    ``incomplete`` names those that lost rows to damage. While either names one, the result is
+    ``partial``: events may be missing.
+    """
+
+    hits: tuple[SearchHit, ...]
+    unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecovery:
     """What was saved of one table of a damaged file.
 

@@ -23,6 +23,7 @@ COMMANDS = (
     "cost",
     "plan",
     "producers",
+    "search",
     "replay",
     "migrate",
     "verify",

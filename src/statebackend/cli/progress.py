@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 _T = TypeVar("_T")
+_SHORT_S = 1.0
 
 
 def shown(items: Iterable[_T], total: int, doing: str) -> Iterator[_T]:
@@ -28,3 +31,30 @@ def shown(items: Iterable[_T], total: int, doing: str) -> Iterator[_T]:
         transient=True,
         disable=False,
     )
+
+
+@contextmanager
+def reported(doing: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function to be told how much of how much is done, if stderr is a terminal, else None.
+
+    The bar appears when the work has taken a second, and is gone at the end.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    start = time.monotonic()
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(doing)
+
+    def report(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if time.monotonic() - start > _SHORT_S:
+            bar.start()
+
+    try:
+        yield report
+    finally:
+        bar.stop()

@@ -1,0 +1,89 @@
+"""Text of events for the search: extractors by ``schema_version``, and the default one.
+
+A package brings its own as an entry point of the group ``statebackend.extractors``, named for the
+``schema_version`` whose payloads it knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+
+from statebackend.catalogue import claude_text, payload_text
+from statebackend.values import Event
+
+_log = logging.getLogger(__name__)
+
+GROUP = "statebackend.extractors"
+MOST_CHARACTERS = 64 * 1024
+"""How much text of one event goes into the index."""
+
+Extractor = Callable[[Event], str]
+"""Returns the text of one event that a person may look for; its payload may be cut."""
+
+
+class Extractors:
+    """The extractors by ``schema_version``, in front of the default one."""
+
+    def __init__(self) -> None:
+        self._extractors: dict[str, Extractor] = {claude_text.SCHEMA_VERSION: claude_text.extract}
+        self._faulty: set[str] = set()
+
+    def register(self, schema_version: str, extractor: Extractor) -> None:
+        """Use *extractor* for the events of exactly this ``schema_version``."""
+        self._extractors[schema_version] = extractor
+
+    def resolve(self, schema_version: str) -> Extractor | None:
+        """Return the extractor of exactly this ``schema_version``, None when there is none."""
+        return self._extractors.get(schema_version)
+
+    def text(self, event: Event) -> str:
+        """Return the text of *event*, cut, and in a form that can be stored.
+
+        An extractor that raises, or returns no text, does not count: the default one takes its
+        place, and the first time it is said in the log, without a word of the payload.
+        """
+        extractor = self.resolve(event.schema_version)
+        if extractor is None:
+            return _stored(payload_text.extract(event))
+        try:
+            text = extractor(event)
+            if isinstance(text, str):
+                return _stored(text)
+            problem = f"returned {type(text).__name__}, not str"
+        except Exception as error:  # noqa: BLE001 - an extractor is foreign code
+            # The message of the error may quote the payload.
+            problem = f"raised {type(error).__name__}"
+        if event.schema_version not in self._faulty:
+            self._faulty.add(event.schema_version)
+            _log.warning(
+                "the text extractor of schema version %r %s; the default one is used instead",
+                event.schema_version,
+                problem,
+            )
+        return _stored(payload_text.extract(event))
+
+
+@cache
+def installed() -> Extractors:
+    """Return this package's extractors and those that installed packages bring."""
+    from importlib.metadata import entry_points
+
+    extractors = Extractors()
+    for found in entry_points(group=GROUP):
+        try:
+            extractors.register(found.name, found.load())
+        except Exception as error:  # noqa: BLE001 - foreign code
+            _log.warning(
+                "the text extractor %r cannot be loaded: %s", found.name, type(error).__name__
+            )
+    return extractors
+
+
+def _stored(text: str) -> str:
+    """Return *text* cut, and with half characters, which nobody can store, replaced."""
+    text = text[:MOST_CHARACTERS]
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,99 @@
+"""Words as the index sees them: without case, accents and width.
+
+In a script without spaces between its words, each character is a word. Most texts are left to
+SQLite's own tokenizer, which folds case and accents of the Latin and Cyrillic scripts. What it does
+not know is folded here before it goes into the index, and so is every query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from unicodedata import category, normalize
+
+TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
+"""SQLite's tokenizer: letters, numbers and marks make words, all else is between."""
+
+# Thai and Lao; Burmese; Khmer; scripts of South-East Asia; Han, kana, bopomofo, hangul, Yi.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f"
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\ua4cf\ua960-\ua9ff\uaa60-\uaa7f\uac00-\ud7ff\uf900-\ufaff"
+    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
+)
+# Letters that SQLite folds as `fold` does, and signs that are between words for both.
+_PLAIN = (
+    "\x00-\x7f\u00a0-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf-\u00de"
+    "\u00e0-\u0130\u0134-\u013e\u0141-\u0148\u014a-\u017e\u0400-\u0482\u048a-\u04ff"
+    "\u1e00-\u1e99\u1ea0-\u1eff\u2010-\u2027\u2030-\u205e\u2190-\u23f3\u2500-\u26ff\u2701-\u2b4c"
+    "\U0001f300-\U0001f320\U0001f330-\U0001f335\U0001f337-\U0001f37c\U0001f380-\U0001f393"
+    "\U0001f3a0-\U0001f3c4\U0001f400-\U0001f43e\U0001f442-\U0001f4f7\U0001f500-\U0001f53d"
+    "\U0001f5fb-\U0001f640\U0001f680-\U0001f6c5"
+)
+# Soft hyphen, joiners, tatweel, variation selectors: they show nothing, and part no word.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u0640\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
+# Accents, Hebrew points, Arabic vowel signs. On a Cyrillic letter, an accent makes another letter.
+_ACCENTS = re.compile(
+    "(?<![\u0400-\u04ff])[\u0300-\u036f]+|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]+"
+    "|[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
+)
+_NOT_PLAIN = re.compile(f"[^{_PLAIN}]")
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether SQLite's tokenizer alone makes of *text* the words that :func:`fold` makes."""
+    return text.isascii() or _NOT_PLAIN.search(text) is None
+
+
+def fold(text: str) -> str:
+    """Return *text* in the form whose words are compared, for SQLite's tokenizer to part."""
+    text = normalize("NFKD", _INVISIBLE.sub("", text)).casefold()
+    text = normalize("NFC", _ACCENTS.sub("", normalize("NFKD", text)))
+    text = _between().sub(" ", text)
+    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(run[0])} ", text)
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words of *text*, folded, in their order."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return _word().findall(fold(text))
+
+
+def words(text: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Return where each word of *text* begins and ends, and what it is folded (mostly one word)."""
+    if text.isascii():
+        for match in _ASCII_WORD.finditer(text):
+            yield (*match.span(), [match[0].lower()])
+    else:
+        for match in _shown_word().finditer(text):
+            yield (*match.span(), tokens(match[0]))
+
+
+_ASCII_WORD = re.compile("[0-9A-Za-z]+")
+
+
+@cache
+def marks() -> str:
+    """Return all combining marks, for a class of characters in a pattern."""
+    planes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
+    return "".join(char for char in map(chr, planes) if category(char)[0] == "M")
+
+
+@cache
+def _between() -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\w\x00-\x7f{marks()}])+")
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\W_]|[{marks()}])+")
+
+
+@cache
+def _shown_word() -> re.Pattern[str]:
+    inner = f"[{marks()}\u00ad\u200c\u200d\u2060\ufeff]"
+    return re.compile(rf"[{_UNSPACED}]{inner}*|(?:(?![{_UNSPACED}])[^\W_]{inner}*)+")

@@ -1,0 +1,243 @@
+"""Filling the index: from the last indexed event of each session on, in portions.
+
+A portion is read from the session files without a lock on the catalogue, and then written in one
+transaction together with how far it went. A process that finds another to have been faster drops
+what it read, so no row is in the index twice; one killed at any moment leaves nothing half.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from statebackend import rows, scan
+from statebackend.catalogue import folding
+from statebackend.catalogue.extractors import Extractors
+from statebackend.catalogue.payload_text import MOST_BYTES
+from statebackend.catalogue.refresh import _transaction as transaction
+from statebackend.catalogue.text_schema import ROW_BITS
+from statebackend.scan import Listing, Reader
+from statebackend.values import BadSession, SessionInfo
+
+Progress = Callable[[int, int], object]
+"""Called with how much of how much is done."""
+
+_PORTION_EVENTS = 2000
+_PORTION_BYTES = 4 * 1024 * 1024
+_EVENTS = (
+    "SELECT sequence, id, timestamp, kind, producer_category, producer_name, producer_version, "
+    f"schema_version, CASE WHEN length(payload) <= {MOST_BYTES} THEN payload END "
+    "FROM events WHERE sequence > ? ORDER BY sequence"
+)
+_INSERT = (
+    "INSERT INTO texts (rowid, sequence, kind, category, name, version, timestamp, shown, folded) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_STORED = (
+    "SELECT coalesce(p.sequence, 0), coalesce(p.rows, 0) FROM sessions AS s "
+    "LEFT JOIN text_progress AS p ON p.number = s.number WHERE s.number = ?"
+)
+_ADVANCE = (
+    "INSERT INTO text_progress VALUES (?1, ?2, ?3, ?4) ON CONFLICT (number) DO UPDATE "
+    "SET sequence = ?2, rows = ?3, bytes = bytes + ?4"
+)
+GONE = "SELECT number FROM text_progress WHERE number NOT IN (SELECT number FROM sessions)"
+"""The sessions whose rows are to be taken out of the index."""
+_Row = tuple[Any, ...]
+
+
+class Place(NamedTuple):
+    """How far a session is in the index: its last event there, and the rows that it has."""
+
+    sequence: int
+    rows: int
+
+
+class Pending(NamedTuple):
+    """A session of which events up to ``goal`` are wanted in the index."""
+
+    number: int
+    stem: str
+    place: Place
+    goal: int
+
+
+class Outcome(NamedTuple):
+    """What became of the sessions: the numbers that are done, and the files that cannot be read.
+
+    What is in neither is at another process, or gone: look again.
+    """
+
+    done: set[int]
+    unreadable: list[BadSession]
+
+
+class _Read(NamedTuple):
+    """Some events of a session, ``whole`` if none follow."""
+
+    stem: str
+    events: list[_Row]
+    whole: bool
+
+
+class _Part(NamedTuple):
+    """What the events made: the rows that lead from the pending session's place to the next."""
+
+    pending: Pending
+    after: Place
+    rows: list[_Row]
+    text_bytes: int
+
+
+def index(
+    driver: sqlite3.Connection,
+    directory: Path,
+    sessions: Iterable[Pending],
+    *,
+    listed: Listing,
+    extractors: Extractors,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Index the *sessions* of *directory*; *progress* hears of how many events of how many."""
+    # From the end: FTS5 writes out what it has as soon as a row's number is not above the last.
+    waiting = sorted(sessions, reverse=True)
+    total = left = sum(map(_left, waiting))
+    outcome = Outcome(set(), [])
+    while waiting:
+        group = {one.stem: one for one in _taken(waiting)}
+        waiting_again: list[Pending] = []
+        writer = _Writer(driver)
+        for found in scan.read_each(directory, _reader(group), [*group], listed):
+            if isinstance(found, BadSession):
+                outcome.unreadable.append(found)
+                continue
+            part = _part(group[found.stem], found, extractors)
+            writer.add(part)
+            ahead = part.pending._replace(place=part.after)
+            left -= _left(part.pending) - _left(ahead)
+            if found.whole or not _left(ahead):
+                outcome.done.add(ahead.number)
+            else:
+                waiting_again.append(ahead)
+        writer.write()
+        outcome.done.difference_update(writer.overtaken)
+        waiting += [one for one in waiting_again if one.number not in writer.overtaken]
+        if progress is not None:
+            progress(total - left, total)
+    return outcome
+
+
+def _left(pending: Pending) -> int:
+    return max(pending.goal - pending.place.sequence, 0)
+
+
+def _taken(waiting: list[Pending]) -> Iterator[Pending]:
+    """Take from the end of *waiting* as many sessions as make a portion, at least one."""
+    events = 0
+    while waiting and events < _PORTION_EVENTS:
+        pending = waiting.pop()
+        events += _left(pending)
+        yield pending
+
+
+def _reader(group: dict[str, Pending]) -> Reader[_Read]:
+    """Return what reads the next events of one of the sessions in *group*, at most a portion."""
+
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> _Read:
+        after = group[info.session_id].place.sequence
+        events: list[_Row] = []
+        size = 0
+        with closing(driver.execute(_EVENTS, (after,))) as found:
+            for *columns, stored in found:
+                payload = _beginning(driver, columns[0]) if stored is None else stored
+                events.append((*columns, payload))
+                size += len(payload)
+                if len(events) == _PORTION_EVENTS or size >= _PORTION_BYTES:
+                    return _Read(info.session_id, events, whole=False)
+        return _Read(info.session_id, events, whole=True)
+
+    return read
+
+
+def _beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
+    """Read as much of a large payload as is looked at; SQLite alone would read it whole."""
+    # An attached file is the last one of the connection, an opened one the first and only.
+    name = driver.execute("SELECT name FROM pragma_database_list ORDER BY seq DESC").fetchone()[0]
+    with driver.blobopen("events", "payload", sequence, readonly=True, name=name) as blob:
+        return blob.read(MOST_BYTES)
+
+
+def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
+    last, count = pending.place
+    made: list[_Row] = []
+    size = 0
+    for row in read.events:
+        text = extractors.text(rows.event(row))
+        last, _id, timestamp, kind, category, name, version, _schema_version, _payload = row
+        if text and not text.isspace():
+            count += 1
+            row_id = pending.number << ROW_BITS | count
+            plain = folding.is_plain(text)
+            shown, folded = (None, text) if plain else (text, folding.fold(text))
+            made.append((row_id, last, kind, category, name, version, timestamp, shown, folded))
+            size += len(text) if text.isascii() else len(text.encode())
+    return _Part(pending, Place(last, count), made, size)
+
+
+class _Writer:
+    """Writes the parts of one portion in one transaction, sooner if they are large."""
+
+    def __init__(self, driver: sqlite3.Connection) -> None:
+        self.overtaken: set[int] = set()
+        self._driver = driver
+        self._parts: list[_Part] = []
+        self._bytes = 0
+
+    def add(self, part: _Part) -> None:
+        self._parts.append(part)
+        self._bytes += part.text_bytes
+        if self._bytes >= _PORTION_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was added; parts that do not go on from what is stored are dropped."""
+        if not self._parts:
+            return
+        with transaction(self._driver, "BEGIN IMMEDIATE"):
+            for part in self._parts:
+                number = part.pending.number
+                stored = self._driver.execute(_STORED, (number,)).fetchone()
+                if stored == part.pending.place:
+                    self._driver.executemany(_INSERT, part.rows)
+                    self._driver.execute(_ADVANCE, (number, *part.after, part.text_bytes))
+                else:
+                    self.overtaken.add(number)
+        self._parts.clear()
+        self._bytes = 0
+
+
+def forget_gone(driver: sqlite3.Connection) -> None:
+    """Take the rows of sessions that are gone, or were replaced, out of the index."""
+    for (number,) in driver.execute(GONE).fetchall():
+        while _shortened(driver, number):
+            pass
+
+
+def _shortened(driver: sqlite3.Connection, number: int) -> bool:
+    """Take the last rows of a session away, and tell whether there were any."""
+    with transaction(driver, "BEGIN IMMEDIATE"):
+        query = "SELECT rows FROM text_progress WHERE number = ?"
+        found = driver.execute(query, (number,)).fetchone()
+        if not found or not found[0]:
+            driver.execute("DELETE FROM text_progress WHERE number = ?", (number,))
+            return False
+        left = max(found[0] - _PORTION_EVENTS, 0)
+        first = number << ROW_BITS
+        driver.execute(
+            "DELETE FROM texts WHERE rowid > ? AND rowid <= ?", (first | left, first | found[0])
+        )
+        driver.execute("UPDATE text_progress SET rows = ? WHERE number = ?", (left, number))
+        return True

@@ -1,0 +1,218 @@
+"""Full-text search over the events of all sessions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from statebackend import rows, scan
+from statebackend.catalogue import words
+from statebackend.catalogue.extractors import installed
+from statebackend.catalogue.file import catalogue_path, using
+from statebackend.catalogue.indexing import GONE, Pending, Place, Progress, forget_gone, index
+from statebackend.catalogue.reading import reader
+from statebackend.catalogue.refresh import Current, answer
+from statebackend.catalogue.text_schema import ROW_BITS, make_index
+from statebackend.errors import SessionNotFound
+from statebackend.scan import Listing
+from statebackend.values import BadSession, Producer, SearchHit, SearchResult
+
+_PENDING = (
+    "SELECT s.number, s.stem, coalesce(p.sequence, 0), coalesce(p.rows, 0), s.last_sequence "
+    "FROM sessions AS s LEFT JOIN text_progress AS p ON p.number = s.number "
+    "WHERE s.last_sequence > coalesce(p.sequence, 0)"
+)
+# The best are found by their numbers alone; only of these is more than that read.
+_HITS = f"""
+    WITH best AS (
+        SELECT texts.rowid AS id, sessions.stem AS stem, rank AS score
+        FROM texts CROSS JOIN sessions ON sessions.number = texts.rowid >> {ROW_BITS}
+        WHERE texts MATCH :expression {{filters}}
+        ORDER BY score, stem DESC, id DESC LIMIT :limit)
+    SELECT stem, sequence, kind, category, name, version, timestamp, coalesce(shown, folded)
+    FROM best CROSS JOIN texts ON texts.rowid = best.id
+    ORDER BY score, stem DESC, id DESC"""
+_FILTERS = {
+    "kind": "kind = :kind",
+    "producer": ":producer IN (name, category || '/' || name, "
+    "category || '/' || name || '@' || version)",
+    "category": "category = :category AND name = :name AND version = :version",
+    "profile": "profile = :profile",
+    "since": "timestamp >= :since",
+    "until": "timestamp < :until",
+    "session_ids": "stem IN (SELECT value FROM json_each(:session_ids))",
+}
+
+
+class Query(NamedTuple):
+    """What is looked for: the *phrases*, at most *limit* events, those that meet every filter.
+
+    Times are stored texts. A text as *producer* is a name, ``category/name`` or
+    ``category/name@version``.
+    """
+
+    phrases: Sequence[words.Phrase]
+    limit: int | None = 20
+    kind: str | None = None
+    producer: Producer | str | None = None
+    profile: str | None = None
+    session_ids: Sequence[str] | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+class _Work(NamedTuple):
+    """What there is to do before the index can answer."""
+
+    pending: list[Pending]
+    listed: Listing
+
+
+class _Answer(NamedTuple):
+    """What the index says; the ``unread`` sessions are not in it, since they could not be read."""
+
+    hits: tuple[SearchHit, ...]
+    incomplete: tuple[str, ...]
+    unread: list[str]
+    listed: Listing
+
+
+def search(directory: Path, query: Query, progress: Progress | None = None) -> SearchResult:
+    """Bring the index of *directory* up to date, and return what it has for the *query*.
+
+    Raises :class:`SessionNotFound` for a session id that is none, and :class:`StorageError` if
+    there can be no index.
+    """
+    if not query.phrases:
+        return SearchResult(hits=(), unreadable=(), incomplete=())
+    return using(directory, lambda driver: _Search(driver, directory, query, progress).run())
+
+
+class _Search:
+    """One search. ``_done`` are the sessions, by number, that it need not index any more."""
+
+    def __init__(
+        self, driver: sqlite3.Connection, directory: Path, query: Query, progress: Progress | None
+    ) -> None:
+        self._driver = driver
+        self._directory = directory
+        self._query = query
+        self._progress = progress
+        self._done: set[int] = set()
+        self._bad: dict[str, BadSession] = {}
+
+    def run(self) -> SearchResult:
+        make_index(self._driver, catalogue_path(self._directory))
+        looked_again = False
+        while True:
+            found = answer(self._driver, self._directory, self._look, self._progress)
+            if isinstance(found, _Work):
+                self._index(found)
+                continue
+            unreadable = [*self._bad.values(), *self._unreadable(found)]
+            lacking = len(found.unread) > len(unreadable) - len(self._bad)
+            if lacking and not looked_again:  # gone by now, or whole again
+                looked_again = True
+                continue
+            unreadable.sort(key=lambda bad: bad.session_id, reverse=True)
+            return SearchResult(
+                hits=found.hits, unreadable=tuple(unreadable), incomplete=found.incomplete
+            )
+
+    def _index(self, work: _Work) -> None:
+        forget_gone(self._driver)
+        outcome = index(
+            self._driver,
+            self._directory,
+            work.pending,
+            listed=work.listed,
+            extractors=installed(),
+            progress=self._progress,
+        )
+        self._done |= outcome.done
+        self._bad.update({bad.session_id: bad for bad in outcome.unreadable})
+
+    def _unreadable(self, found: _Answer) -> list[BadSession]:
+        read = scan.read_each(self._directory, reader({}), found.unread, found.listed)
+        return [one for one in read if isinstance(one, BadSession)]
+
+    def _look(self, current: Current) -> _Work | _Answer:
+        """Answer from the index, or say what it lacks; inside a transaction that sees all of it."""
+        wanted = self._query.session_ids
+        unread = [stem for stem in current.unread if wanted is None or stem in wanted]
+        if wanted is not None:
+            self._refuse_unknown(wanted, unread)
+        pending = [
+            Pending(number, stem, Place(sequence, count), last)
+            for number, stem, sequence, count, last in self._driver.execute(_PENDING)
+            if number not in self._done
+            and stem not in self._bad
+            and (wanted is None or stem in wanted)
+        ]
+        listed = current.look.listed
+        if pending or self._driver.execute(GONE).fetchone():
+            return _Work(pending, listed)
+        filters = self._filters()
+        return _Answer(self._hits(filters), self._incomplete(filters), unread, listed)
+
+    def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
+        known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
+        for session_id in wanted:
+            if session_id not in known and session_id not in unread:
+                raise SessionNotFound(session_id, self._directory)
+
+    def _filters(self) -> dict[str, Any]:
+        """Return the values that the filters compare with, by name."""
+        query = self._query
+        values: dict[str, Any] = {
+            name: value
+            for name in ("kind", "profile", "since", "until")
+            if (value := getattr(query, name)) is not None
+        }
+        if isinstance(query.producer, Producer):
+            values |= dataclasses.asdict(query.producer)
+        elif query.producer is not None:
+            values["producer"] = query.producer
+        if query.session_ids is not None:
+            values["session_ids"] = json.dumps([*query.session_ids])
+        return values
+
+    def _hits(self, filters: dict[str, Any]) -> tuple[SearchHit, ...]:
+        limit = -1 if self._query.limit is None else self._query.limit
+        expression = words.expression(self._query.phrases)
+        found = self._driver.execute(
+            _HITS.format(filters=_conditions(filters)),
+            {**filters, "expression": expression, "limit": limit},
+        )
+        return tuple(self._hit(row) for row in found)
+
+    def _hit(self, row: Sequence[Any]) -> SearchHit:
+        stem, sequence, kind, category, name, version, timestamp, text = row
+        # The rules for foreign words and times are those of a read event.
+        event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
+        snippet = words.snippet(text, self._query.phrases)
+        return SearchHit(
+            session_id=stem,
+            sequence=sequence,
+            kind=event.kind,
+            producer=event.producer,
+            timestamp=event.timestamp,
+            snippet=snippet.text,
+            marks=snippet.marks,
+        )
+
+    def _incomplete(self, filters: dict[str, Any]) -> tuple[str, ...]:
+        of_sessions = {
+            name: value for name, value in filters.items() if name in ("profile", "session_ids")
+        }
+        query = f"SELECT stem FROM sessions WHERE incomplete {_conditions(of_sessions)}"
+        found = self._driver.execute(f"{query} ORDER BY stem DESC", of_sessions)
+        return tuple(stem for (stem,) in found)
+
+
+def _conditions(filters: dict[str, Any]) -> str:
+    return "".join(f" AND {_FILTERS[name]}" for name in filters if name in _FILTERS)

@@ -1,0 +1,168 @@
+"""What a person is looking for: plain words and quoted phrases, and where a text has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+from unicodedata import category
+
+from statebackend.catalogue import folding
+
+Phrase = tuple[str, ...]
+"""Folded words that follow each other."""
+Span = tuple[int, int]
+
+MOST_WORDS = 200
+"""How many words of a query count."""
+
+_PIECE = re.compile(r'"([^"]+)"|([^\s"]+)')
+# Characters of a snippet, of what is before the first match, of what an end may be moved back.
+_SHOWN = 200
+_BEFORE = 60
+_BACK = 40
+_SPACES = re.compile(r"\s+")
+_FLAG = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+
+
+def phrases(text: str) -> list[Phrase]:
+    """Return the phrases in *text*: what is in double quotes, and each word outside.
+
+    A word that holds signs is a phrase of its parts: ``foo-bar`` is ``foo`` before ``bar``. What is
+    left without a letter or digit is none.
+    """
+    found: dict[Phrase, None] = {}
+    left = MOST_WORDS
+    for match in _PIECE.finditer(text):
+        phrase = tuple(folding.tokens(match[1] or match[2])[:left])
+        if phrase and phrase not in found:
+            found[phrase] = None
+            left -= len(phrase)
+    return list(found)
+
+
+def expression(wanted: Sequence[Phrase]) -> str:
+    """Return FTS5's query for the texts that hold all the phrases."""
+    return " ".join(f'"{" ".join(phrase)}"' for phrase in wanted)
+
+
+class Snippet(NamedTuple):
+    """Some of a text, in one line; ``marks`` are the places in it of what was looked for."""
+
+    text: str
+    marks: tuple[Span, ...]
+
+
+def snippet(text: str, wanted: Sequence[Phrase]) -> Snippet:
+    """Return the part of *text* that has the most of the *wanted* phrases, the first such part."""
+    found = _matches(text, wanted)
+    start = _start(text, _best(found))
+    end = _end(text, start)
+    shown = _Line("…" if text[:start].strip() else "")
+    place = start
+    for left, right, _phrase in found:
+        if start <= left < end:
+            shown.add(text[place:left])
+            place = min(right, end)
+            shown.add(text[left:place], marked=True)
+    shown.add(text[place:end])
+    shown.add("…" if text[end:].strip() else "")
+    return Snippet("".join(shown.parts), tuple(shown.marks))
+
+
+class _Line:
+    """Text put together, any run of spaces and line ends as one space."""
+
+    def __init__(self, text: str) -> None:
+        self.parts = [text]
+        self.marks: list[Span] = []
+        self._length = len(text)
+
+    def add(self, text: str, *, marked: bool = False) -> None:
+        text = _SPACES.sub(" ", text)
+        self.parts.append(text)
+        if marked:
+            self.marks.append((self._length, self._length + len(text)))
+        self._length += len(text)
+
+
+_Match = tuple[int, int, Phrase]
+
+
+def _matches(text: str, wanted: Sequence[Phrase]) -> list[_Match]:
+    """Return where the phrases are in *text*, in order; one inside of another is left out."""
+    by_first: dict[str, list[Phrase]] = {}
+    for phrase in sorted(wanted, key=len, reverse=True):
+        by_first.setdefault(phrase[0], []).append(phrase)
+    spans: list[Span] = []
+    parts: list[str] = []
+    for start, end, folded in folding.words(text):
+        spans += [(start, end)] * len(folded)
+        parts += folded
+    found: list[_Match] = []
+    reached = 0
+    for place, part in enumerate(parts):
+        for phrase in by_first.get(part, ()):
+            last = place + len(phrase)
+            if place >= reached and tuple(parts[place:last]) == phrase:
+                found.append((spans[place][0], spans[last - 1][1], phrase))
+                reached = last
+                break
+    return found
+
+
+def _best(found: Sequence[_Match]) -> int:
+    """Return where the first match begins that has the most different phrases soon behind it."""
+    best, most = 0, 0
+    for number, (left, _right, _phrase) in enumerate(found):
+        near = set()
+        for _left, right, phrase in islice(found, number, None):
+            if right > left + _SHOWN - _BEFORE:
+                break
+            near.add(phrase)
+        if len(near) > most or number == 0:
+            best, most = left, len(near)
+    return best
+
+
+def _start(text: str, first: int) -> int:
+    """Return where to begin, so that what is at *first* is shown with some text before it."""
+    start = max(first - _BEFORE, 0)
+    if start and (space := _SPACES.search(text, start, first)):
+        start = space.end()
+    while start < first and text[start].isspace():
+        start += 1
+    return _boundary(text, start)
+
+
+def _end(text: str, start: int) -> int:
+    """Return where to end: between two words, if there is a space not too far back."""
+    end = start + _SHOWN
+    if end >= len(text):
+        return len(text)
+    for place in range(end, end - _BACK, -1):
+        if text[place].isspace():
+            return place
+    return _boundary(text, end)
+
+
+def _boundary(text: str, place: int) -> int:
+    """Return *place*, or the one before it where no character is parted from its marks."""
+    while 0 < place < len(text) and _joined(text, place):
+        place -= 1
+    return place
+
+
+def _joined(text: str, place: int) -> bool:
+    before, char = text[place - 1], text[place]
+    if before in _FLAG and char in _FLAG:  # two of them make one flag
+        run = len(text[:place]) - len(text[:place].rstrip(_FLAG))
+        return run % 2 == 1
+    return (
+        before == "\u200d"
+        or char in "\u200c\u200d"
+        or "\u1160" <= char <= "\u11ff"
+        or "\U0001f3fb" <= char <= "\U0001f3ff"
+        or category(char)[0] == "M"
+    )

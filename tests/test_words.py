@@ -1,0 +1,90 @@
+"""Queries are plain text, and a snippet shows where a text has what was looked for."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from statebackend.catalogue.words import MOST_WORDS, Phrase, expression, phrases, snippet
+
+
+@pytest.mark.parametrize(
+    "text,found",
+    [
+        ("list files", [("list",), ("files",)]),
+        ('"list the files" now', [("list", "the", "files"), ("now",)]),
+        ('say"a b"c', [("say",), ("a", "b"), ("c",)]),
+        ('lonely " quote', [("lonely",), ("quote",)]),
+        ("foo-bar foo-bar", [("foo", "bar")]),
+        ("C++", [("c",)]),
+        ("AND NEAR( col:x *", [("and",), ("near",), ("col", "x")]),
+        ("日本 語", [("日", "本"), ("語",)]),
+        ("", []),
+        ('- " "" * \0 \ud83d 👍', []),
+    ],
+)
+def test_phrases(text: str, found: list[Phrase]) -> None:
+    """Words and what stands in double quotes; no sign means anything else."""
+    assert phrases(text) == found
+
+
+def test_a_long_query_is_cut() -> None:
+    """So that SQLite can always take it."""
+    assert len(phrases(" ".join(f"w{n}" for n in range(10_000)))) == MOST_WORDS
+    assert list(map(len, phrases("語" * 10_000))) == [MOST_WORDS]
+
+
+def test_the_expression_quotes_everything() -> None:
+    """Each phrase is a string of FTS5."""
+    assert expression([("or",), ("a", "b")]) == '"or" "a b"'
+
+
+def shown(text: str, query: str) -> tuple[str, list[str]]:
+    """Return the snippet and its marked parts."""
+    found = snippet(text, phrases(query))
+    return found.text, [found.text[start:end] for start, end in found.marks]
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    """In one line, with the matches marked as they are written in it."""
+    assert shown("The Café\n\n  is\topen, café!", "cafe") == (
+        "The Café is open, café!",
+        ["Café", "café"],
+    )
+    assert shown("git push, not push git", '"git push"') == ("git push, not push git", ["git push"])
+    assert shown("日本語のテスト", "本語") == ("日本語のテスト", ["本語"])
+    assert shown("nothing of it", "else") == ("nothing of it", [])
+    assert shown("", "else") == ("", [])
+
+
+def test_the_part_with_most_of_it_is_shown() -> None:
+    """Not the first match, if more of the words are together elsewhere."""
+    text = f"alpha {'x ' * 300} alpha beta gamma {'y ' * 300}"
+    line, marked = shown(text, "alpha beta gamma")
+    assert marked == ["alpha", "beta", "gamma"]
+    assert line.startswith("…x x")
+    assert line.endswith("y y…")
+    assert len(line) <= 210
+
+
+def test_a_word_without_end_is_cut() -> None:
+    """A snippet has a bound whatever the text."""
+    line, marked = shown("a" * 50_000, "a" * 50_000)
+    assert (len(line), len(marked[0])) == (201, 200)
+    assert len(shown("x" * 50_000 + " needle", "needle")[0]) < 210
+
+
+@pytest.mark.parametrize(
+    "cluster", ["☂\ufe0f", "👩\u200d🚀", "👍🏽", "วั", "각", "🇩🇪", "葛\U000e0100"]
+)
+@pytest.mark.parametrize("shift", range(6))
+def test_no_character_is_parted_from_its_marks(cluster: str, shift: int) -> None:
+    """Both ends are where a character begins, in texts without a space."""
+    cluster = unicodedata.normalize("NFD", cluster)
+    text = "." * shift + cluster * 300 + "needle" + cluster * 300
+    line, marked = shown(text, "needle")
+    left, right = line.strip("…").split("needle")
+    assert marked == ["needle"]
+    assert left == cluster * (len(left) // len(cluster))
+    assert right == cluster * (len(right) // len(cluster))
