@@ -9,8 +9,8 @@ pages is nobody else's (SB-34; specification, "Corruption recovery").
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,21 +18,19 @@ from typing import Any
 
 from statebackend import ids, timestamps
 from statebackend.migrate import SESSIONS, Chain, schema_image
-from statebackend.salvage import cells, ownership
+from statebackend.salvage import cells, chains, ownership
 from statebackend.salvage.carving import carve, unexplained
 from statebackend.salvage.images import FILE, LOG, Images
 from statebackend.salvage.order import Number, numbers
-from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, row
-from statebackend.salvage.survey import is_kind, is_row, shape_of, survey, witnesses
+from statebackend.salvage.shapes import SEQUENCED, TABLES, Column, Row, Shape, row
+from statebackend.salvage.survey import is_row, is_word, shape_of, survey, witnesses
 from statebackend.salvage.target import Target
 from statebackend.values import SCHEMA_VERSION, SessionStatus, TableRecovery
 
 _LEAST_ROW_BYTES = 12
-_LEAST_WIPED = 16
 _LEAST_ID_CHARACTERS = 8
 _DAMAGED_CHARACTERS = 4
 _MOST = 0.9
-_CONTESTED = ("", 0)
 _LAST_RESORTS = {"older image", "carved"}
 
 
@@ -101,7 +99,7 @@ class _Salvager:
         self._session_id = session_id
         self._version = version
         self._survey = survey(images)
-        self._claims: dict[int, tuple[str, int]] = {}
+        self._chains = chains.Chains(images, self._survey.free)
         self._unended: list[tuple[tuple[int, int], Shape, cells.Cell]] = []
         self._doubts: list[_Doubt] = []
         self._metas: list[tuple[Row, str]] = []
@@ -174,7 +172,11 @@ class _Salvager:
             self._take_page(number, page, list(self._cells(number, page)))
 
     def _is_stray(self, number: int, found: Sequence[cells.Cell]) -> bool:
-        """Tell whether the rows of a page are not those that the page above it says it has."""
+        """Tell whether the rows of a page are not those that what points to it says."""
+        table = self._survey.roots.get(number)
+        if table in TABLES:
+            shapes = [shape_of(self._new.shapes, cell.types) for cell in found]
+            return not any(shape is not None and shape.table == table for shape in shapes)
         lower, upper = self._survey.bounds.get(number, (None, None))
         outside = sum(
             (lower is not None and cell.rowid <= lower)
@@ -254,79 +256,52 @@ class _Salvager:
         local = page[cell.header : cell.header + cell.local]
         if cell.local == cell.payload:
             return local
-        chain = self._chain(cell.overflow, cell.payload - cell.local, local)
+        chain = self._chains.follow(cell, local[-1:])
         if chain is None:
             return None
-        pages, rest, behind = chain
-        if behind and not self._leads_nowhere(behind, pages):
+        if self._chains.leads_on(chain):
             if place is not None:
                 self._unended.append((place, shape, cell))
             return None
         owner = (shape.table, cell.rowid)
-        others = {self._claims[one] for one in pages if self._claims.get(one, owner) != owner}
-        if len(others) == 1 and self._is_copy(shape, cell, local, *others):
+        rivals = self._chains.rivals(chain, owner)
+        if rivals and not self._outdoes(rivals, chain, shape, cell, local):
             return None
-        if others:
-            # One of them points into the other's pages, and nothing says which.
-            for table, sequence in others - {_CONTESTED}:
-                self._new.remove(table, sequence, "its overflow pages are claimed by another row")
-            for one in pages:
-                self._claims[one] = _CONTESTED
-            self._new.note(f"{shape.table} {cell.rowid}: its overflow pages are another row's")
-            return None
-        for one in pages:
-            self._claims[one] = owner
-        return local + rest
+        self._chains.claim(chain, owner)
+        return local + chain.content
 
-    def _is_copy(
-        self, shape: Shape, cell: cells.Cell, local: bytes, other: tuple[str, int]
+    def _outdoes(
+        self,
+        rivals: set[chains.Owner],
+        chain: chains.Chain,
+        shape: Shape,
+        cell: cells.Cell,
+        local: bytes,
     ) -> bool:
+        """Settle whose the overflow pages are that *cell* shares with saved rows: tell if its own.
+
+        Where nothing says whose they are, none of the rows is kept.
+        """
+        if len(rivals) == 1 and self._is_copy(shape, cell, local, *rivals):
+            return False
+        verdicts = [self._chains.outdoes(chain, rival) for rival in rivals]
+        if False not in verdicts:
+            for table, sequence in rivals - {chains.CONTESTED}:
+                self._new.remove(table, sequence, "its overflow pages are claimed by another row")
+            if None not in verdicts:
+                return True
+            self._chains.claim(chain, chains.CONTESTED)
+        self._new.note(f"{shape.table} {cell.rowid}: its overflow pages are another row's")
+        return False
+
+    def _is_copy(self, shape: Shape, cell: cells.Cell, local: bytes, other: chains.Owner) -> bool:
         """Tell whether a cell is a copy, under another number, of an event that is saved."""
         if shape.table != "events" or other[0] != "events":
             return False
         event_id = cells.first_text(local, cell.types)
-        query = "SELECT 1 FROM events WHERE sequence = ? AND CAST(id AS BLOB) = ?"
-        return self._new.driver.execute(query, (other[1], event_id)).fetchone() is not None
-
-    def _chain(self, first: int, size: int, local: bytes) -> tuple[list[int], bytes, int] | None:
-        usable = self._images.usable
-        pages: list[int] = []
-        parts: list[bytes] = []
-        number, last = first, local[-1:]
-        while size > 0:
-            if not 1 < number <= self._images.page_count or number in pages[-64:]:
-                return None
-            if number in self._survey.free or number in self._images.outdated:
-                return None
-            page = self._images.page(number)
-            part = page[4 : min(usable, 4 + size)]
-            wiped = len(part) >= _LEAST_WIPED and last != b"\0" and not any(page)
-            if self._images.is_cut(number, 4 + len(part)):
-                return None
-            if wiped or page[0] in cells.TREE_PAGES or (page[0] and len(part) < size):
-                return None
-            pages.append(number)
-            parts.append(part)
-            size -= len(part)
-            last = part[-1:]
-            number = int.from_bytes(page[:4], "big")
-        return pages, b"".join(parts), number
-
-    def _leads_nowhere(self, behind: int, pages: list[int]) -> bool:
-        """Tell whether the pointer behind a chain's last page is damage, and nothing else.
-
-        SQLite does not look at it, so damage there does no harm. But where it leads on, to a page
-        that no other row has, the chain may be a longer row's, got at by a wrong pointer.
-        """
-        if behind > self._images.page_count or behind in pages or behind in self._claims:
-            return True
-        if behind == 1 or self._images.page(behind)[0] in cells.TREE_PAGES:
-            return True
-        # A longer chain goes on with the next page or, if its last one was swapped with this one,
-        # with the page behind one that ends a chain too early.
-        before = behind - 1
-        ends_early = before not in self._claims and not any(self._images.page(before)[:4])
-        return before != pages[-1] and not ends_early
+        query = "SELECT CAST(id AS BLOB) FROM events WHERE sequence = ?"
+        found = self._new.driver.execute(query, (other[1],)).fetchone()
+        return found is not None and _is_near(found[0], event_id)
 
     def _take_unended(self) -> None:
         """Look again at rows whose chains led on, now that it is known which row has which page."""
@@ -344,26 +319,30 @@ class _Salvager:
         ids_wanted = {one.event_id for one in doubts}
         numbers_wanted = {n for one in doubts for n in (one.number.value, one.number.likely)}
         by_id: dict[bytes, int] = {}
-        by_number: dict[int, bytes] = {}
+        by_number: defaultdict[int, set[bytes]] = defaultdict(set)
         if doubts:
             for text, sequence in self._witnesses():
                 if text in ids_wanted:
                     by_id[text] = sequence
-                if sequence in numbers_wanted and _is_id(text):
-                    by_number[sequence] = text
+                if sequence in numbers_wanted:
+                    by_number[sequence].add(text)
         for one in doubts:
             self._settle(one, by_id, by_number)
 
-    def _settle(self, one: _Doubt, by_id: dict[bytes, int], by_number: dict[int, bytes]) -> None:
+    def _settle(
+        self, one: _Doubt, by_id: dict[bytes, int], by_number: Mapping[int, set[bytes]]
+    ) -> None:
         shape, number = one.shape, one.number
         record = self._record(self._images.image(*one.place), one.cell, shape)
         if record is None:
             return  # another row claimed its overflow pages meanwhile
         found = row(shape, number.value, one.cell.types, record)
-        known = by_id.get(one.event_id) if shape.table == "events" else None
+        of_event = shape.table == "events"
+        known = by_id.get(one.event_id) if of_event else None
         believable = is_row(number.value) and number.value <= self._highest(shape.table)
+        backed = of_event and _is_backed(found, by_number.get(number.value, set()))
         for wanted in (
-            number.value if number.value in {known, number.likely} else None,
+            number.value if number.value in {known, number.likely} or backed else None,
             known,
             number.likely if not number.rising else None,
             number.value if believable and number.rising else None,
@@ -372,8 +351,8 @@ class _Salvager:
         ):
             if wanted is None or not is_row(wanted) or self._new.has(shape, wanted):
                 continue
-            other = by_number.get(wanted) if shape.table == "events" else None
-            if wanted == known or other is None or _is_near(other, one.event_id):
+            others = [text for text in by_number.get(wanted, ()) if of_event and _is_id(text)]
+            if wanted == known or not others or any(_is_near(x, one.event_id) for x in others):
                 self._new.insert(_renumbered(found, wanted), one.route)
                 return
         if self._new.has(shape, number.value):
@@ -426,7 +405,7 @@ class _Salvager:
     def _carve(self) -> None:
         shapes = list(self._new.shapes.values())
         for number in self._survey.others:
-            if number not in self._claims:
+            if number not in self._chains:
                 self._take_carved(number, self._images.page(number), shapes)
         for number in self._survey.leaves:
             page = self._images.page(number)
@@ -506,20 +485,24 @@ class _Salvager:
     def _save_meta(self) -> tuple[str, ...]:
         """Save the one row of ``session_meta``; return the columns that had to be derived."""
         shape = self._new.shapes["session_meta"]
-        usable = [(one, route) for one, route in self._metas if one.unfit is None]
-        ours = [one for one in usable if one[0].values[0] == self._session_id]
+        names = [column.name for column in shape.columns]
+        derived = self._derived_meta()
         own = self._session_id.encode()
-        near = [one for one in usable if _is_near(str(one[0].values[0]).encode(), own)]
-        if ours or near:
-            found, route = (ours or near)[0]
-            if not ours:
-                found = Row(shape, (self._session_id, *found.values[1:]), ("session_id",), None)
-            self._new.insert(found, route)
-            return ()
-        values = self._derived_meta()
-        names = tuple(column.name for column in shape.columns)
-        self._new.insert(Row(shape, values, (), None), "derived")
-        return names[: len(values)]
+        usable = [one for one in self._metas if _is_near(str(one[0].values[0]).encode(), own)]
+        if not usable:
+            self._new.insert(Row(shape, derived, (), None), "derived")
+            return tuple(names)
+        one, route = min(
+            usable, key=lambda one: (one[0].unfit is not None, one[0].values[0] != self._session_id)
+        )
+        values = list(one.values)
+        wrong = [at for at, value in enumerate(values) if not _is_of(shape.columns[at], value)]
+        for at in wrong:
+            values[at] = derived[at]
+        renamed = () if values[0] == self._session_id else ("session_id",)
+        values[0] = self._session_id
+        self._new.insert(Row(shape, tuple(values), (*one.repaired, *renamed), None), route)
+        return tuple(names[at] for at in wrong)
 
     def _derived_meta(self) -> tuple[Any, ...]:
         first, last = self._new.driver.execute(
@@ -627,7 +610,23 @@ def _stored_id(one: Row) -> bytes:
 
 def _is_id(text: bytes) -> bool:
     """Tell whether an index's text is an event's id, not a kind or a category."""
-    return len(text) >= _LEAST_ID_CHARACTERS and not is_kind(text)
+    return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
+
+
+def _is_of(column: Column, value: object) -> bool:
+    """Tell whether a value of ``session_meta`` is one that its column may have."""
+    if value is None:
+        return column.nullable
+    return isinstance(value, str if column.kind == "TEXT" else int)
+
+
+def _is_backed(event: Row, known: set[bytes]) -> bool:
+    """Tell whether the indexes know an event's number by its kind and its producer, not by an id.
+
+    Then the number in the index of ids is the one that was hit.
+    """
+    kind, category = event.values[3:5]
+    return {str(kind).encode(), str(category).encode()} <= known and not any(map(_is_id, known))
 
 
 def _renumbered(one: Row, number: int) -> Row:

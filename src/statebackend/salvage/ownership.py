@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from statebackend.ids import is_session_id
 from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
-from statebackend.salvage.survey import is_kind
+from statebackend.salvage.survey import is_word
 from statebackend.wal import Log
 
 _LEAST_EVIDENCE = 4
@@ -108,7 +108,7 @@ def _held(images: Images, page: bytes) -> Iterator[tuple[int, bytes]]:
     """
     if page[0] in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
         for record in cells.index_records(page, 0, images.usable):
-            if len(record) == 2 and isinstance(record[0], bytes) and not is_kind(record[0]):
+            if len(record) == 2 and isinstance(record[0], bytes) and not is_word(record[0]):
                 yield record[1], record[0]
         return
     for number, value in _known(images, page):

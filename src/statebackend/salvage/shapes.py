@@ -43,20 +43,20 @@ class Shape:
     def fits(self, types: Sequence[int]) -> bool:
         """Tell whether a record of these serial types is a row of the table.
 
-        One NULL where none may be is let pass: such a row is set aside, not overlooked.
+        One value that the column may not have is let pass: such a row is set aside, not overlooked.
         """
         if not self.least <= len(types) <= len(self.columns):
             return False
-        wrong_nulls = 0
+        wrong = 0
         for at, (column, serial_type) in enumerate(zip(self.columns, types, strict=False)):
             if at == self.key:
                 if serial_type not in _EMPTY:  # the row's number stands for it
                     return False
             elif serial_type == 0:
-                wrong_nulls += not column.nullable
-            elif not _suits(column.kind, serial_type):
-                return False
-        return wrong_nulls <= 1
+                wrong += not column.nullable
+            else:
+                wrong += not _suits(column.kind, serial_type)
+        return wrong <= 1
 
     @cache  # noqa: B019 - of five tables
     def pattern(self) -> re.Pattern[bytes]:
@@ -123,6 +123,8 @@ def row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
         elif value is None:
             if not column.nullable:
                 unfit = f"{column.name} is NULL"
+        elif not _suits(column.kind, types[at]):
+            unfit = f"{column.name} is of another type"
         elif column.kind == "TEXT":
             found[at], sound = _text(value)
             if not sound or types[at] % 2 == 0:

@@ -9,9 +9,9 @@ from typing import Any
 from statebackend.salvage import cells
 from statebackend.salvage.images import Images
 from statebackend.salvage.shapes import SEQUENCED, Shape
-from statebackend.values import EventKind
+from statebackend.values import EventKind, ProducerCategory
 
-_KINDS = {kind.value.encode() for kind in EventKind}
+_WORDS = {word.value.encode() for words in (EventKind, ProducerCategory) for word in words}
 Bounds = tuple[int | None, int | None]
 
 
@@ -21,8 +21,9 @@ class Survey:
 
     ``leaves`` are the pages of tables that hold rows, those first that a tree reaches; ``others``
     are pages of no sound kind. ``bounds`` gives, for a page that one interior page points to, the
-    row number below and the highest one in it, None where that page does not say. ``stated`` is
-    what ``sqlite_sequence`` says was the last number given.
+    row number below and the highest one in it, None where that page does not say. ``roots`` gives
+    the table that ``sqlite_schema`` says begins in a page, ``stated`` what ``sqlite_sequence`` says
+    was the last number given.
     """
 
     leaves: list[int] = field(default_factory=list)
@@ -30,13 +31,13 @@ class Survey:
     others: list[int] = field(default_factory=list)
     free: frozenset[int] = frozenset()
     bounds: dict[int, Bounds] = field(default_factory=dict)
+    roots: dict[int, str] = field(default_factory=dict)
     stated: dict[str, list[int]] = field(default_factory=lambda: {one: [] for one in SEQUENCED})
 
 
 def survey(images: Images) -> Survey:
     """Look at every page that counts."""
     found = Survey(free=images.freelist())
-    roots: set[int] = set()
     orphans: list[int] = []
     leaves: list[int] = []
     twice: set[int] = set()
@@ -47,7 +48,7 @@ def survey(images: Images) -> Survey:
             if number not in found.free:
                 leaves.append(number)
             if number == 1 or page[3:5] < b"\0\x40":
-                _small_leaf(found, roots, page, header, images.usable)
+                _small_leaf(found, page, header, images.usable)
         elif kind == cells.INTERIOR_TABLE and _look_down(found, twice, page, header, images):
             pass
         elif kind in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
@@ -57,12 +58,14 @@ def survey(images: Images) -> Survey:
     for child in twice:
         found.bounds.pop(child, None)
     for number in leaves:
-        (found.leaves if number in found.bounds or number in roots else orphans).append(number)
+        (found.leaves if number in found.bounds or number in found.roots else orphans).append(
+            number
+        )
     found.leaves += orphans
     return found
 
 
-def _small_leaf(found: Survey, roots: set[int], page: bytes, header: int, usable: int) -> None:
+def _small_leaf(found: Survey, page: bytes, header: int, usable: int) -> None:
     """Take roots from ``sqlite_schema`` and counters from ``sqlite_sequence``."""
     for cell in cells.leaf_cells(page, header, usable):
         if cell.local < cell.payload:
@@ -70,9 +73,10 @@ def _small_leaf(found: Survey, roots: set[int], page: bytes, header: int, usable
         if len(cell.types) == 2:
             read_counter(found, cell, page)
         elif len(cell.types) == 5 and header:
-            root = cells.values(page[cell.header : cell.header + cell.local], cell.types)[3]
-            if isinstance(root, int):
-                roots.add(root)
+            record = page[cell.header : cell.header + cell.local]
+            _kind, name, _table, root, _sql = cells.values(record, cell.types)
+            if isinstance(root, int) and isinstance(name, bytes):
+                found.roots[root] = name.decode(errors="replace")
 
 
 def read_counter(found: Survey, cell: cells.Cell, page: bytes) -> None:
@@ -108,9 +112,9 @@ def witnesses(images: Images, indexes: list[int]) -> Iterator[tuple[bytes, int]]
                 yield record[0], record[-1]
 
 
-def is_kind(text: bytes) -> bool:
-    """Tell whether an index's text is a kind of event, not an id."""
-    return text in _KINDS
+def is_word(text: bytes) -> bool:
+    """Tell whether an index's text is a kind of event or a producer's category, not an id."""
+    return text in _WORDS
 
 
 def shape_of(shapes: dict[str, Shape], types: tuple[int, ...]) -> Shape | None:

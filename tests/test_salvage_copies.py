@@ -1,0 +1,92 @@
+"""A page that was written to another's place as well, and may be damaged there."""
+
+from __future__ import annotations
+
+import pytest
+
+from statebackend import StateBackend
+from tests.damaging import layout_of, overflow_pages, recover, same_rows, spoil, told
+from tests.session_files import damage_index, full, overwrite, path_of, root_page, rows_of, sql
+from tests.test_salvage import aside, large
+from tests.test_salvage_rows import change, spending
+
+
+def page_of(content: bytes, number: int) -> bytearray:
+    """Return a page of 4096 bytes."""
+    return bytearray(content[(number - 1) * 4096 : number * 4096])
+
+
+@pytest.mark.parametrize(("victim", "source"), [(1, 3), (3, 1)])
+def test_an_overflow_page_of_another_row_takes_its_own_row_only(
+    backend: StateBackend, victim: int, source: int
+) -> None:
+    """The rest of the other's chain is the other's, whichever of them is read first."""
+    path = large(backend, 20_000, 20_000, 20_000)
+    before = rows_of(path)["events"]
+    rows = layout_of(path).rows["events"]
+    hit, copied = (overflow_pages(rows[number,], 4096)[1] for number in (victim, source))
+    overwrite(path, hit, bytes(page_of(path.read_bytes(), copied)))
+    damage_index(path)
+    events = told(recover(backend, path.stem), "events")
+    assert events.missing == ((victim, victim),)
+    assert rows_of(path)["events"] == [row for row in before if row[0] != victim]
+
+
+def test_a_copy_with_a_hit_number_and_a_hit_id_takes_no_pages(backend: StateBackend) -> None:
+    """It claims the overflow pages of the event that it is a copy of."""
+    path = large(backend, 9000, 9000, 9000)
+    before = rows_of(path)
+    row = layout_of(path).rows["events"][3,]
+    _name, start, end = row.columns[0].pieces[0]
+    content = path.read_bytes()
+    copy = page_of(content, start // 4096 + 1)
+    copy[start % 4096 : end % 4096] = b"\x0b"
+    copy[row.columns[1].pieces[0][1] % 4096] ^= 1
+    overwrite(path, root_page(path, "idx_events_kind"), bytes(copy))
+    recover(backend, path.stem)
+    assert same_rows(backend, path.stem, before)
+
+
+def test_a_table_is_read_where_the_schema_says_it_is(backend: StateBackend) -> None:
+    """Before a damaged copy of its page that lies at another table's root."""
+    path = path_of(backend, full(backend))
+    before = rows_of(path)
+    layout = layout_of(path)
+    (_name, start, _end), *_rest = layout.rows["plan_items"][1,].columns[2].pieces
+    page = start // 4096 + 1
+    assert layout.roles[page] == "leaf plan_items"
+    copy = page_of(path.read_bytes(), page)
+    copy[start % 4096] ^= 1
+    overwrite(path, root_page(path, "session_meta"), bytes(copy))
+    recovery = recover(backend, path.stem)
+    assert recovery.derived
+    assert told(recovery, "plan_items").set_aside == 1
+    assert rows_of(path)["plan_items"] == before["plan_items"]
+
+
+def test_an_index_entry_with_a_hit_number_is_outvoted(backend: StateBackend) -> None:
+    """Page, index of kinds and index of producers agree on a number that no id is known by."""
+    path = large(backend, *[3000] * 20)
+    before = rows_of(path)
+    root = root_page(path, "sqlite_autoindex_events_1")
+    event_id = before["events"][6][1].encode()
+    at = path.read_bytes().index(event_id, (root - 1) * 4096)
+    change(path, at + len(event_id), b"\x08")
+    spoil(path, root_page(path, "events"))
+    assert recover(backend, path.stem).complete
+    assert same_rows(backend, path.stem, before)
+
+
+def test_a_value_of_another_type_is_set_aside(backend: StateBackend) -> None:
+    """An empty blob and the number 0 differ by one bit of the row's header."""
+    path = path_of(backend, spending(backend))
+    sql(path, "UPDATE cost_ledger SET cache_write_tokens = 0")
+    before = rows_of(path)["cost_ledger"]
+    row = layout_of(path).rows["cost_ledger"][50,]
+    at = next(at for at, column in enumerate(row.columns) if column.serial == 8)
+    change(path, row.columns[at].named[0][1], b"\x0c")
+    damage_index(path)
+    ledger = told(recover(backend, path.stem), "cost_ledger")
+    assert (ledger.kept, ledger.set_aside, ledger.missing) == (99, 1, ((50, 50),))
+    assert aside(path)[0]["why"] == "cache_write_tokens is of another type"
+    assert rows_of(path)["cost_ledger"] == [row for row in before if row[0] != 50]
