@@ -32,6 +32,7 @@ class Judge:
             table: {key for key, row in rows.items() if layout.untouched(row, base.files, damaged)}
             for table, rows in base.rows.items()
         }
+        self._folded = layout.read({"": base.files[""]}).rows
         self.altered = 0
         self.saved = 0
         self._recovery: Any = None
@@ -47,7 +48,7 @@ class Judge:
                 if was is not None and was.values == values:
                     self.saved += 1
                 elif self._explained(table, values, was):
-                    self.altered += 1
+                    self.altered += was is not None
                 else:
                     yield self._wrong(table, values, was)
         yield from self._meta(found)
@@ -81,7 +82,14 @@ class Judge:
         )
 
     def _hit(self, was: Row, values: Values, *, marked: bool) -> bool:
-        """Tell whether every changed value is what the damage made of its own bytes."""
+        """Tell whether every changed value is what the damage made of its own bytes.
+
+        If its newest bytes cannot be used any more, an older copy counts, of a row as of a value.
+        """
+        older = self._folded.get(was.table, {}).get(was.key)
+        lost = older is not was and was.key not in self.untouched[was.table]
+        if older is not None and lost and self._hit(older, values, marked=marked):
+            return True
         differing = [n for n, value in enumerate(values) if value != was.values[n]]
         return all(self._column_hit(was.columns[n], values[n], marked=marked) for n in differing)
 
