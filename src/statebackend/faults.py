@@ -39,6 +39,17 @@ def read_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StateBa
     return storage_error(path, error)
 
 
+def is_undecodable(error: BaseException | None) -> bool:
+    """Tell whether *error*, or what it wraps, is the driver's word for a text that is not UTF-8.
+
+    It is the only error of its class that comes from the driver itself, so without SQLite's code.
+    """
+    driver_error = getattr(error, "orig", error)
+    return type(driver_error) is sqlite3.OperationalError and not hasattr(
+        driver_error, "sqlite_errorcode"
+    )
+
+
 def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     """Return the typed error for what SQLite raised about *path*."""
     code = primary_code(error)

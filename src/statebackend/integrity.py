@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from statebackend import telemetry
@@ -163,20 +163,30 @@ def _check_counters(driver: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:
-    rows = driver.execute("SELECT * FROM session_meta LIMIT 2").fetchall()
+    # A text becomes str, a blob bytes, and what is not UTF-8 can still be told.
+    driver.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    try:
+        cursor = driver.execute("SELECT * FROM session_meta LIMIT 2")
+        rows = cursor.fetchall()
+    finally:
+        driver.text_factory = bytes
     if len(rows) != 1:
         found = "more than one row" if rows else "no row"
         raise SessionDamaged(path, (f"session_meta holds {found}",))
-    stored = rows[0][0]
+    values = {column[0]: value for column, value in zip(cursor.description, rows[0], strict=True)}
+    stored = values["session_id"]
     if stored is None:
         raise SessionDamaged(path, ("session_meta holds no id",))
-    text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
-    if text != session_id:
-        raise misnamed(path, text)
-    driver.text_factory = str
-    try:
-        driver.execute("SELECT * FROM session_meta").fetchall()
-    except (sqlite3.OperationalError, UnicodeDecodeError):
-        raise SessionDamaged(path, ("session_meta holds a text that is not UTF-8",)) from None
-    finally:
-        driver.text_factory = bytes
+    _check_value(path, "session_id", stored)
+    if stored != session_id:
+        raise misnamed(path, stored)
+    for name, value in values.items():
+        _check_value(path, name, value)
+
+
+def _check_value(path: Path, name: str, value: object) -> None:
+    """Refuse what no session ever stored: the row is written again as it was read."""
+    if not isinstance(value, int if name == "depth" else str | None):
+        raise SessionDamaged(path, (f"session_meta.{name} is of another type",))
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise SessionDamaged(path, (f"session_meta.{name} is not UTF-8",))

@@ -25,6 +25,11 @@ _producer = lru_cache(maxsize=1024)(Producer)
 COUNTERS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
 
 
+def text(stored: bytes) -> str:
+    """Return a stored text, with U+FFFD for what is not UTF-8: the driver's ``text_factory``."""
+    return str(stored, "utf-8", "replace")
+
+
 def event_header(row: Sequence[Any]) -> EventHeader:
     """Return the header of the first eight columns of ``events``."""
     sequence, event_id, timestamp, kind, category, name, version, schema_version = row

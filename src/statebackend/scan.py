@@ -369,6 +369,7 @@ def _query(
 
 def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) -> SessionInfo:
     """Refuse what opening refuses, above all a file under another id: it would count twice."""
+    driver.text_factory = str
     found = driver.execute(_SUMMARY).fetchall()
     if len(found) != 1:
         number = "more than one row" if found else "no row"
@@ -377,6 +378,7 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) ->
         raise SessionDamaged(Path(name), ("session_meta holds no id",))
     if found[0][0] != stem:
         raise misnamed(Path(name), found[0][0])
+    driver.text_factory = rows.text  # a row of another table does not flag the session
     lost = marks.reported and incomplete(name)
     return rows.session_info(found[0], live=marks.live, incomplete=lost)
 

@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -18,15 +19,16 @@ from typing import Literal, Self, TypeVar, overload
 from sqlalchemy import Connection, func, orm, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from statebackend import claim, engine, header, models, validation
+from statebackend import claim, engine, header, models, rows, validation
 from statebackend.claim import OpenFile
 from statebackend.errors import (
     InvalidValue,
     SessionClosed,
     SessionForked,
     StateBackendError,
+    StorageError,
 )
-from statebackend.faults import storage_error
+from statebackend.faults import is_undecodable, storage_error
 from statebackend.paths import SUFFIX
 from statebackend.repositories import costs, events, meta, plans, producers
 from statebackend.repositories.statements import table_of
@@ -50,6 +52,7 @@ from statebackend.values import (
 _PAGE_ROWS = 2_000
 _PAGE_BYTES = 4 * 1024 * 1024
 _Row = TypeVar("_Row", CostEntry, PlanEntry)
+_T = TypeVar("_T")
 
 
 class Handle(ABC):
@@ -137,6 +140,22 @@ class Handle(ABC):
             finally:
                 connection.rollback()
 
+    def _read(self, select_from: Callable[[Connection], _T]) -> _T:
+        """Return what is read in a transaction of its own; no text that is not UTF-8 ends it.
+
+        The driver decodes texts faster than a function here, and fails at such a one.
+        """
+        with self._locked():
+            try:
+                with self._reading() as connection:
+                    return select_from(connection)
+            except StorageError as error:
+                if not is_undecodable(error.__cause__):
+                    raise
+                engine.driver_of(self._reader()).text_factory = rows.text
+            with self._reading() as connection:
+                return select_from(connection)
+
     @property
     def info(self) -> SessionInfo:
         """Return the session's summary, read now: its row, and the cost summed (SB-22)."""
@@ -145,8 +164,7 @@ class Handle(ABC):
         # A part of a damaged session is shown from elsewhere; the reports are in its own folder.
         path = self.path if recovery is None else recovery.path
         incomplete = (recovery is not None and recovery.partial) or header.incomplete(str(path))
-        with self._reading() as connection:
-            return meta.select_info(connection, live=live, incomplete=incomplete)
+        return self._read(partial(meta.select_info, live=live, incomplete=incomplete))
 
     @overload
     def events(
@@ -202,18 +220,19 @@ class Handle(ABC):
         if last is not None:
             left = min(left, last)
             if last:
-                with self._reading() as connection:
-                    after = max(after, events.sequence_before_last(connection, kinds, last))
+                before = self._read(partial(events.sequence_before_last, kinds=kinds, count=last))
+                after = max(after, before)
         while left > 0:
-            with self._reading() as connection:
-                page = events.select_page(
-                    connection,
+            page = self._read(
+                partial(
+                    events.select_page,
                     after_sequence=after,
                     kinds=kinds,
                     limit=min(left, _PAGE_ROWS),
                     limit_bytes=_PAGE_BYTES,
                     payloads=payloads,
                 )
+            )
             if not page:
                 return
             yield from page
@@ -223,50 +242,30 @@ class Handle(ABC):
     def event(self, event_id: str) -> Event | None:
         """Return the event of this id, None when the session has none."""
         validation.check_text("event_id", event_id)
-        with self._reading() as connection:
-            return events.select_by_id(connection, event_id)
+        return self._read(partial(events.select_by_id, event_id=event_id))
 
     def counts(self) -> SessionCounts:
         """Return the number of rows per table, and of events per kind."""
-        with self._reading() as connection:
-            by_kind = events.count_by_kind(connection)
-            others = {
-                model.__tablename__: connection.scalar(
-                    select(func.count()).select_from(table_of(model))
-                )
-                or 0
-                for model in (models.CostLedger, models.PlanItem, models.Producer)
-            }
-        return SessionCounts(events=sum(by_kind.values()), by_kind=by_kind, **others)
+        return self._read(_counts)
 
     def costs(self) -> Iterator[CostEntry]:
         """Return the rows of the ledger in sequence order, lazily."""
-        return self._pages(
-            lambda connection, after: costs.select_page(
-                connection, after_sequence=after, limit=_PAGE_ROWS
-            )
-        )
+        return self._pages(partial(costs.select_page, limit=_PAGE_ROWS))
 
     def cost_totals(self) -> CostTotals:
         """Return the sums over the ledger, read now."""
-        with self._reading() as connection:
-            return costs.select_totals(connection)
+        return self._read(costs.select_totals)
 
     def plan_items(self, decision: PlanDecision | str | None = None) -> Iterator[PlanEntry]:
         """Return the plan items in sequence order, lazily; only those so decided, if given."""
         if decision is not None:
             decision = validation.check_word("decision", PlanDecision, decision)
-        return self._pages(
-            lambda connection, after: plans.select_page(
-                connection, after_sequence=after, decision=decision, limit=_PAGE_ROWS
-            )
-        )
+        return self._pages(partial(plans.select_page, decision=decision, limit=_PAGE_ROWS))
 
-    def _pages(self, select_page: Callable[[Connection, int], Sequence[_Row]]) -> Iterator[_Row]:
+    def _pages(self, select_page: Callable[..., Sequence[_Row]]) -> Iterator[_Row]:
         after = 0
         while True:
-            with self._reading() as connection:
-                page = select_page(connection, after)
+            page = self._read(partial(select_page, after_sequence=after))
             if not page:
                 return
             yield from page
@@ -274,8 +273,7 @@ class Handle(ABC):
 
     def producers(self) -> list[ProducerEntry]:
         """Return every producer that wrote to the session, in order of first sighting."""
-        with self._reading() as connection:
-            return producers.select_all(connection)
+        return self._read(producers.select_all)
 
     def missing_producers(self, installed: Iterable[Producer]) -> list[ProducerEntry]:
         """Return the producers that are not *installed*, read from ``producers`` alone (SB-25).
@@ -319,6 +317,7 @@ class Handle(ABC):
                 file.open()
             connection = engine.connect_for_reading(self.path)
             try:
+                engine.driver_of(connection).text_factory = rows.text
                 with orm.Session(connection, autoflush=False) as session:
                     yield session
             finally:
@@ -378,6 +377,16 @@ def _kind_words(kinds: Iterable[EventKind | str]) -> frozenset[str]:
     if isinstance(kinds, str):
         raise InvalidValue("kinds", "must be several kinds, such as [EventKind.MESSAGE]")
     return frozenset(validation.check_word("kinds", EventKind, kind).value for kind in kinds)
+
+
+def _counts(connection: Connection) -> SessionCounts:
+    by_kind = events.count_by_kind(connection)
+    others = {
+        model.__tablename__: connection.scalar(select(func.count()).select_from(table_of(model)))
+        or 0
+        for model in (models.CostLedger, models.PlanItem, models.Producer)
+    }
+    return SessionCounts(events=sum(by_kind.values()), by_kind=by_kind, **others)
 
 
 @contextmanager

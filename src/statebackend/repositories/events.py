@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -117,8 +118,10 @@ def sequence_before_last(connection: Connection, kinds: Collection[str] | None, 
 def count_by_kind(connection: Connection) -> dict[str, int]:
     """Return the number of events of each kind, most frequent first."""
     query = select(_c.kind, func.count()).group_by(_c.kind)
-    counted = [(str(kind), int(count)) for kind, count in connection.execute(query)]
-    return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
+    counted: Counter[str] = Counter()
+    for kind, count in connection.execute(query):
+        counted[str(kind)] += int(count)  # two that are not UTF-8 may look the same
+    return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _of_kinds(query: Select[Any], kinds: Collection[str] | None) -> Select[Any]:
