@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from statebackend.paths import wal_path
 
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _HEADER, _FRAME_HEADER = 32, 24
-_MASK = 0xFFFFFFFF
+_AT_ONCE_BYTES = 1 << 20
 _PAGE_1 = b"\0\0\0\1"
+_Sums = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +110,14 @@ def newest_page_1(descriptor: int) -> bytes | None:
         position += _FRAME_HEADER + page_size
     for at in reversed(committed):
         before = 24 if at == _HEADER else at - page_size - 8
-        seed = struct.unpack(">II", os.pread(descriptor, 8, before))
+        seed = _stored(os.pread(descriptor, 8, before))
         image = os.pread(descriptor, _FRAME_HEADER + page_size, at)
         # A writer may have begun the log anew meanwhile, and have put another page there.
         same = image[:4] == _PAGE_1 and image[8:16] == salts
-        if same and len(image) == _FRAME_HEADER + page_size and _whole(order, seed, image):
+        whole = same and len(image) == _FRAME_HEADER + page_size
+        if whole and _frame_sums(order, [seed], image) == [_stored(image[16:24])]:
             return image[_FRAME_HEADER:]
     return None
-
-
-def _whole(order: str, seed: tuple[int, ...], image: bytes) -> bool:
-    """Tell whether the checksum of a frame is right, going on from *seed*."""
-    sums = _sums(order, _sums(order, seed, image[:8]), image[_FRAME_HEADER:])
-    return sums == struct.unpack(">II", image[16:24])
 
 
 def _page_size(stored: bytes) -> int:
@@ -134,7 +132,7 @@ def _read(descriptor: int, page_size: int | None) -> Log | None:
         order = "<"
     elif seed is not None or page_size is None:
         page_size = _page_size(head[8:12])
-    if page_size is None or not 512 <= page_size <= 65536:
+    if page_size is None or not 512 <= page_size <= 65536 or page_size & (page_size - 1):
         return None
     frames = _frames(descriptor, page_size, order, seed)
     if not frames:
@@ -151,26 +149,34 @@ def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | No
     order = _MAGIC.get(int.from_bytes(head[:4], "big"))
     if order is None:
         return None, None, None
-    stored = struct.unpack(">II", head[24:32])
-    if _sums(order, (0, 0), head[:24]) != stored:
+    stored = _stored(head[24:32])
+    if _sums(order, [(0, 0)], head, range(3)) != [stored]:
         return order, None, None
     return order, stored, head[16:24]
 
 
-def _frames(
-    descriptor: int, page_size: int, order: str, seed: tuple[int, ...] | None
-) -> list[_Read]:
+def _frames(descriptor: int, page_size: int, order: str, seed: _Sums | None) -> list[_Read]:
     found = []
+    size = _FRAME_HEADER + page_size
     position = _HEADER
-    while len(image := os.pread(descriptor, _FRAME_HEADER + page_size, position)) == (
-        _FRAME_HEADER + page_size
-    ):
-        page, pages_after = struct.unpack(">II", image[:8])
-        whole = page > 0 and seed is not None and _whole(order, seed, image)
-        found.append(_Read(Frame(page, position + _FRAME_HEADER, pages_after), image[8:16], whole))
-        seed = struct.unpack(">II", image[16:24])
-        position += _FRAME_HEADER + page_size
+    while frames := _several(descriptor, size, position):
+        heads = [frames[at : at + _FRAME_HEADER] for at in range(0, len(frames), size)]
+        stored = [_stored(head[16:]) for head in heads]
+        sums = _frame_sums(order, [seed or (0, 0), *stored[:-1]], frames)
+        for head, ours, theirs in zip(heads, sums, stored, strict=True):
+            page, pages_after = struct.unpack(">II", head[:8])
+            whole = page > 0 and seed is not None and ours == theirs
+            frame = Frame(page, position + _FRAME_HEADER, pages_after)
+            found.append(_Read(frame, head[8:16], whole))
+            seed = theirs
+            position += size
     return found
+
+
+def _several(descriptor: int, size: int, position: int) -> bytes:
+    """Return the whole frames of *size* bytes at *position*, so many as are summed at once."""
+    found = os.pread(descriptor, max(1, _AT_ONCE_BYTES // size) * size, position)
+    return found[: len(found) // size * size]
 
 
 def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: bool) -> Log:
@@ -206,11 +212,40 @@ def _end_of_last_commit(frames: list[_Read], among: range) -> int:
     return 0
 
 
-def _sums(order: str, seed: tuple[int, ...], content: bytes) -> tuple[int, int]:
-    """Return SQLite's checksum of *content* (whole 8 bytes), going on from *seed*."""
-    one, two = seed
-    words = iter(struct.unpack(f"{order}{len(content) // 4}I", content))
-    for first, second in zip(words, words, strict=True):
-        one = (one + first + two) & _MASK
-        two = (two + second + one) & _MASK
+def _stored(sums: bytes) -> _Sums:
+    one, two = struct.unpack(">II", sums)
     return one, two
+
+
+def _frame_sums(order: str, seeds: Sequence[_Sums], frames: bytes) -> list[_Sums]:
+    """Return the checksum of each frame: of its page's number and end mark, and of the page."""
+    groups = len(frames) // len(seeds) // 8
+    return _sums(order, seeds, frames, (0, *range(_FRAME_HEADER // 8, groups)))
+
+
+def _sums(order: str, seeds: Sequence[_Sums], runs: bytes, groups: Iterable[int]) -> list[_Sums]:
+    """Return SQLite's checksum of each of several *runs* of bytes, going on from its seed.
+
+    The runs are of one length and lie one behind the other; *groups* says which 8 bytes of each
+    are summed. It is done in all of them at once, since one word after the other takes Python
+    seven times as long: each run has 64 bits of three large numbers, of which the sums take 34.
+    """
+    count = len(seeds)
+    words = array("I", runs)
+    if order == ">":
+        words.byteswap()
+    pairs = memoryview(words).cast("B").cast("Q")
+    step = len(pairs) // count
+    low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
+    one, two = (
+        int.from_bytes(struct.pack(f"<{count}Q", *column), "little")
+        for column in zip(*seeds, strict=True)
+    )
+    for at in groups:
+        here = int.from_bytes(pairs[at::step], "little")
+        one = (one + (here & low) + two) & low
+        two = (two + (here >> 32 & low) + one) & low
+    columns = (
+        struct.unpack(f"<{count}Q", sums.to_bytes(8 * count, "little")) for sums in (one, two)
+    )
+    return list(zip(*columns, strict=True))
