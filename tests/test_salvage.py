@@ -495,6 +495,33 @@ def test_transactions_behind_a_broken_frame_are_used(backend: StateBackend, tmp_
     assert told(recovery, "events").routes.keys() <= {"log", "page", "older image"}
 
 
+@pytest.mark.parametrize(("offset", "route"), [(100, "older image"), (0, "carved")])
+def test_rows_of_a_broken_frame_are_saved(
+    backend: StateBackend, tmp_path: Path, offset: int, route: str
+) -> None:
+    """Of a page that is nowhere else, since one transaction filled it; also without its header."""
+    folder = tmp_path / "left"
+    folder.mkdir(mode=0o700)
+    path = folder / f"{ID}.sqlite"
+    backend.create("default", session_id=ID).close()
+    with backend.open(ID) as session:
+        with session.batch() as batch:
+            for number in range(40):
+                payload = b"%d" % number * 300
+                batch.append("tool_call", producer=MODEL, payload=payload, schema_version="1")
+        for _number in range(3):
+            call(session)
+        put(files_of(path_of(backend, ID)), path)
+    layout = layout_of(path)
+    _name, start = layout.pages[layout.with_role("leaf events")[2]]
+    with beside(path, "-wal").open("r+b") as file:
+        file.seek(start + offset)
+        file.write(NOISE[:8])
+    events = told(recover(StateBackend(path.parent), ID), "events")
+    assert events.routes[route] > 3
+    assert (events.kept, events.lost) == (43, 0)
+
+
 def test_an_empty_file_beside_a_log_gives_what_the_log_has(backend: StateBackend) -> None:
     """Which is nearly all of a young session."""
     session_id = killed_writer(backend)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from statebackend import StateBackend
-from tests.damaging import layout_of, overflow_pages, recover, same_rows, spoil, told
-from tests.session_files import damage_index, full, overwrite, path_of, root_page, rows_of, sql
+from tests.damaging import NOISE, layout_of, overflow_pages, recover, same_rows, spoil, told
+from tests.session_files import damage_index, full, new, overwrite, path_of, root_page, rows_of, sql
 from tests.test_salvage import aside, large
 from tests.test_salvage_rows import change, spending
 
@@ -74,6 +74,20 @@ def test_an_index_entry_with_a_hit_number_is_outvoted(backend: StateBackend) -> 
     change(path, at + len(event_id), b"\x08")
     spoil(path, root_page(path, "events"))
     assert recover(backend, path.stem).complete
+    assert same_rows(backend, path.stem, before)
+
+
+def test_an_index_entry_with_a_hit_character_contradicts_no_row(backend: StateBackend) -> None:
+    """Of an event that is carved, since its page lost its header."""
+    path = path_of(backend, new(backend, events=300, size=300))
+    before = rows_of(path)
+    overwrite(path, layout_of(path).with_role("leaf events")[4], NOISE[:8])
+    root = root_page(path, "sqlite_autoindex_events_1")
+    entry = before["events"][47][1].encode() + (48).to_bytes(1, "big")
+    at = path.read_bytes().index(entry, (root - 1) * 4096)
+    change(path, at + 20, b"z")
+    events = told(recover(backend, path.stem), "events")
+    assert events.routes["carved"] > 5
     assert same_rows(backend, path.stem, before)
 
 

@@ -20,7 +20,7 @@ from statebackend import ids, timestamps
 from statebackend.migrate import SESSIONS, Chain, schema_image
 from statebackend.salvage import cells, chains, ownership
 from statebackend.salvage.carving import carve, unexplained
-from statebackend.salvage.images import FILE, LOG, Images
+from statebackend.salvage.images import LOG, Images
 from statebackend.salvage.order import Number, numbers
 from statebackend.salvage.shapes import SEQUENCED, TABLES, Column, Row, Shape, row
 from statebackend.salvage.survey import is_row, is_word, shape_of, survey, witnesses
@@ -158,18 +158,17 @@ class _Salvager:
     def _take_pages(self) -> None:
         unknown, strays = [], []
         for number in self._survey.leaves:
-            page = self._images.page(number)
-            found = list(self._cells(number, page))
+            if number not in self._survey.bounds and number not in self._survey.roots:
+                unknown.append(number)
+                continue
+            found = self._cells(number, self._images.place(number))
             if self._is_stray(number, found):
                 strays.append(number)
-            elif number in self._survey.bounds:
-                self._take_page(number, page, found)
             else:
-                unknown.append(number)
+                self._take_page(number, found)
         # Strays are copies of pages that are elsewhere, or hold what is nowhere else.
         for number in unknown + strays:
-            page = self._images.page(number)
-            self._take_page(number, page, list(self._cells(number, page)))
+            self._take_page(number, self._cells(number, self._images.place(number)))
 
     def _is_stray(self, number: int, found: Sequence[cells.Cell]) -> bool:
         """Tell whether the rows of a page are not those that what points to it says."""
@@ -185,8 +184,9 @@ class _Salvager:
         )
         return outside * 2 > len(found)
 
-    def _take_page(self, number: int, page: bytes, all_cells: Sequence[cells.Cell]) -> None:
+    def _take_page(self, number: int, all_cells: Sequence[cells.Cell]) -> None:
         place = self._images.place(number)
+        page = self._images.image(*place)
         route = "log" if place[0] == LOG and place[1] in self._lost_log else "page"
         by_shape: dict[str, list[cells.Cell]] = {}
         for cell in all_cells:
@@ -197,10 +197,13 @@ class _Salvager:
         for table, found in by_shape.items():
             self._take_cells(place, page, self._new.shapes[table], found, route, bounds)
 
-    def _cells(self, number: int, page: bytes) -> Iterator[cells.Cell]:
-        for cell in cells.leaf_cells(page, 100 if number == 1 else 0, self._images.usable):
-            if not self._images.is_cut(number, cell.end):
-                yield cell
+    def _cells(self, number: int, place: tuple[int, int]) -> list[cells.Cell]:
+        """Return the cells in an image of page *number*; none if it is no leaf of a table."""
+        page, header = self._images.image(*place), 100 if number == 1 else 0
+        if page[header] != cells.LEAF_TABLE:
+            return []
+        found = cells.leaf_cells(page, header, self._images.usable)
+        return [cell for cell in found if not self._images.is_cut(*place, cell.end)]
 
     def _take_cells(  # noqa: PLR0917 - by position, as its callers have them
         self,
@@ -403,21 +406,25 @@ class _Salvager:
         return ((text, number) for text, number in found if text != own)
 
     def _carve(self) -> None:
-        shapes = list(self._new.shapes.values())
         for number in self._survey.others:
             if number not in self._chains:
-                self._take_carved(number, self._images.page(number), shapes)
+                self._take_carved(number, self._images.place(number))
         for number in self._survey.leaves:
-            page = self._images.page(number)
-            explained = [(cell.start, cell.end) for cell in self._cells(number, page)]
-            if cells.holds_more(page, 100 if number == 1 else 0, explained, self._images.usable):
-                self._take_carved(number, unexplained(page, explained), shapes)
+            self._take_carved(number, self._images.place(number))
+        for frame in self._images.log.broken if self._images.log else ():
+            self._take_carved(frame.page, (LOG, frame.offset))
 
-    def _take_carved(self, number: int, page: bytes, shapes: list[Shape]) -> None:
+    def _take_carved(self, number: int, place: tuple[int, int]) -> None:
+        page, header = self._images.image(*place), 100 if number == 1 else 0
+        if page[header] == cells.LEAF_TABLE:
+            explained = [(cell.start, cell.end) for cell in self._cells(number, place)]
+            if not cells.holds_more(page, header, explained, self._images.usable):
+                return
+            page = unexplained(page, explained)
         # A page that begins with zero may be part of a payload, which may hold likenesses of rows.
         self._needs_witness = page[0] == 0 and number > 1
-        for shape, cell in carve(page, self._images.usable, shapes):
-            if not self._images.is_cut(number, cell.end):
+        for shape, cell in carve(page, self._images.usable, self._new.shapes.values()):
+            if not self._images.is_cut(*place, cell.end):
                 self._take_if_missing(page, shape, cell, "carved")
 
     def _take_if_missing(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
@@ -441,10 +448,12 @@ class _Salvager:
         None if nothing does.
         """
         if one.shape.table == "events":
-            known = [text for text in self._known_missing.get(number, ()) if _is_id(text)]
-            if known and _stored_id(one) not in known:
+            texts = set(self._known_missing.get(number, ()))
+            known = [text for text in texts if _is_id(text)]
+            if known and not any(_is_near(text, _stored_id(one)) for text in known):
                 return "the index of ids knows another event under its sequence"
-            if not known and (self._index_is_whole or self._needs_witness):
+            wanted = self._index_is_whole or self._needs_witness
+            if wanted and not known and not _is_backed(one, texts):
                 return "the index of ids does not know it"
             return None
         if route == "carved" and number > self._highest(one.shape.table):
@@ -464,10 +473,7 @@ class _Salvager:
     def _take_older(self) -> None:
         for number, which, offset in self._older():
             page = self._images.image(which, offset)
-            cut = which == FILE and offset + self._images.page_size > self._images.size
-            if cut or page[0 if number > 1 else 100] != cells.LEAF_TABLE:
-                continue
-            for cell in self._cells(number, page):
+            for cell in self._cells(number, (which, offset)):
                 shape = shape_of(self._new.shapes, cell.types)
                 if shape is not None:
                     self._take_if_missing(page, shape, cell, "older image")

@@ -55,7 +55,7 @@ class Chains:
             page = self._images.page(number)
             part = page[4 : min(usable, 4 + size)]
             wiped = len(part) >= _LEAST_WIPED and last != b"\0" and not any(page)
-            if self._images.is_cut(number, 4 + len(part)):
+            if self._images.is_cut(*self._images.place(number), 4 + len(part)):
                 return None
             if wiped or page[0] in cells.TREE_PAGES or (page[0] and len(part) < size):
                 return None

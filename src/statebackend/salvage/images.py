@@ -105,9 +105,9 @@ class Images:
         found = os.pread(self._files[which], self.page_size, offset)
         return found if len(found) == self.page_size else found.ljust(self.page_size, b"\0")
 
-    def is_cut(self, number: int, end: int) -> bool:
-        """Tell whether the file ends before byte *end* of page *number*, as that page counts."""
-        return number not in self.current and (number - 1) * self.page_size + end > self.size
+    def is_cut(self, which: int, offset: int, end: int) -> bool:
+        """Tell whether the file ends before byte *end* of the image at *offset* of file *which*."""
+        return which == FILE and offset + end > self.size
 
     def pages(self) -> Iterator[tuple[int, bytes]]:
         """Return every page that counts, in order of its number."""
