@@ -32,6 +32,21 @@ def test_an_overflow_page_of_another_row_takes_its_own_row_only(
     assert rows_of(path)["events"] == [row for row in before if row[0] != victim]
 
 
+def test_a_chain_that_leaves_a_page_out_and_does_not_end_is_not_believed(
+    backend: StateBackend,
+) -> None:
+    """It leads into another row's pages, which are lost to that one."""
+    path = large(backend, 9000, 9000, 9000)
+    before = rows_of(path)["events"]
+    rows = layout_of(path).rows["events"]
+    first, _last = overflow_pages(rows[3,], 4096)
+    into, _behind = overflow_pages(rows[1,], 4096)
+    overwrite(path, first, into.to_bytes(4, "big"))
+    overwrite(path, into, into.to_bytes(4, "big"))
+    assert told(recover(backend, path.stem), "events").missing == ((1, 1), (3, 3))
+    assert rows_of(path)["events"] == before[1:2]
+
+
 def test_a_copy_with_a_hit_number_and_a_hit_id_takes_no_pages(backend: StateBackend) -> None:
     """It claims the overflow pages of the event that it is a copy of."""
     path = large(backend, 9000, 9000, 9000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from statebackend.salvage import cells
 from statebackend.salvage.images import Images
@@ -67,21 +68,36 @@ class Chains:
         return Chain(pages, b"".join(parts), number)
 
     def leads_on(self, chain: Chain) -> bool:
-        """Tell whether a chain may be a part of a longer row's, got at by a wrong pointer.
+        """Tell whether a chain may be a part of another row's, got at by a wrong pointer.
 
         SQLite does not look at the pointer behind the last page, so damage there does no harm: it
         leads nowhere, or to a page that another row has.
         """
         behind = chain.behind
-        if not behind or behind > self._images.page_count or behind in chain.pages:
+        if not behind:
             return False
-        if behind in self or behind == 1 or self._images.page(behind)[0] in cells.TREE_PAGES:
+        if any(
+            page + 1 != other and self._is_lost(page + 1) for page, other in pairwise(chain.pages)
+        ):
+            return True
+        if behind > self._images.page_count or behind in chain.pages or behind in self:
+            return False
+        if behind == 1 or self._images.page(behind)[0] in cells.TREE_PAGES:
             return False
         # A longer chain goes on with the next page or, if its last one was swapped with this one,
         # with the page behind one that ends a chain too early.
         before = behind - 1
         ends_early = before not in self and not any(self._images.page(before)[:4])
         return before == chain.pages[-1] or ends_early
+
+    def _is_lost(self, number: int) -> bool:
+        """Tell whether a page is one of a chain, and no row has it."""
+        return (
+            number <= self._images.page_count
+            and number not in self
+            and number not in self._free
+            and not self._images.page(number)[0]
+        )
 
     def rivals(self, chain: Chain, owner: Owner) -> set[Owner]:
         """Return the other rows that have pages of this chain."""
