@@ -213,12 +213,26 @@ def test_a_zeroed_overflow_page_loses_its_row_only(backend: StateBackend) -> Non
     assert sequences(path) == {1, 3, 4}
 
 
-def test_a_pointer_behind_the_last_overflow_page_does_no_harm(backend: StateBackend) -> None:
+def test_an_overflow_page_that_is_cut_off_loses_its_row_only(backend: StateBackend) -> None:
+    """The end of its payload would be zeros."""
+    path = large(backend, 9000, 9000, 9000)
+    last = overflow_pages(layout_of(path).rows["events"][3,], 4096)[-1]
+    assert last * 4096 == path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(last * 4096 - 4000)
+    assert told(recover(backend, path.stem), "events").missing == ((3, 3),)
+    assert sequences(path) == {1, 2}
+
+
+@pytest.mark.parametrize("pointer", [b"\0\7\7\7", b"\0\0\0\1"])
+def test_a_pointer_behind_the_last_overflow_page_does_no_harm(
+    backend: StateBackend, pointer: bytes
+) -> None:
     """Nobody follows it."""
     path = large(backend, 9000, 9000, 9000)
     before = rows_of(path)
     last = overflow_pages(layout_of(path).rows["events"][2,], 4096)[-1]
-    overwrite(path, last, b"\0\7\7\7")
+    overwrite(path, last, pointer)
     damage_index(path)
     assert recover(backend, path.stem).complete
     assert same_rows(backend, path.stem, before)
@@ -424,14 +438,16 @@ def test_text_that_is_not_utf8_is_repaired_and_noted(backend: StateBackend) -> N
 # -- logs and journals -----------------------------------------------------------------------------
 
 
-def session_with_log(backend: StateBackend, folder: Path, session_id: str, events: int) -> Path:
+def session_with_log(
+    backend: StateBackend, folder: Path, session_id: str, events: int, size: int = 300
+) -> Path:
     """Return a session as a killed writer leaves it, with all but its first event in the log."""
     folder.mkdir(exist_ok=True, mode=0o700)
     path = folder / f"{session_id}.sqlite"
     backend.create("default", session_id=session_id).close()
     with backend.open(session_id) as session:
         for number in range(events):
-            call(session, f"{number}".encode() * 300)
+            call(session, f"{number}".encode() * size)
         put(files_of(path_of(backend, session_id)), path)
     return path
 
@@ -493,6 +509,37 @@ def test_transactions_behind_a_broken_frame_are_used(backend: StateBackend, tmp_
     assert any("transactions behind a broken frame" in note for note in recovery.notes)
     assert told(recovery, "events").kept == 30
     assert told(recovery, "events").routes.keys() <= {"log", "page", "older image"}
+
+
+def test_an_overflow_page_in_a_broken_frame_loses_its_row_only(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """What the page was before is no part of it."""
+    path = session_with_log(backend, tmp_path / "left", ID, 12, size=4000)
+    row = layout_of(path).rows["events"][5,]
+    _name, start, _end = row.own[1]
+    with beside(path, "-wal").open("r+b") as file:
+        file.seek(start + 1000)
+        file.write(NOISE[:8])
+    events = told(recover(StateBackend(path.parent), ID), "events")
+    assert (events.kept, events.missing) == (11, ((5, 5),))
+
+
+def test_the_numbers_of_a_torn_last_transaction_are_not_given_again(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """Nobody can tell whether it was acknowledged, so it is not taken, and is told as lost."""
+    path = session_with_log(backend, tmp_path / "left", ID, 10)
+    start, _end = layout_of(path).commits[-1]
+    with beside(path, "-wal").open("r+b") as file:
+        file.seek(start + 30)
+        file.write(NOISE[:8])
+    overwrite(path, 1, NOISE[:16])
+    there = StateBackend(path.parent)
+    events = told(recover(there, ID), "events")
+    assert (events.kept, events.missing) == (9, ((10, 10),))
+    with there.open(ID) as session:
+        assert call(session) == 11
 
 
 @pytest.mark.parametrize(("offset", "route"), [(100, "older image"), (0, "carved")])
