@@ -13,6 +13,7 @@ from statebackend import (
     SessionDamaged,
     SessionUnreadable,
     StateBackend,
+    StateBackendError,
     StorageError,
     integrity,
 )
@@ -65,12 +66,16 @@ def test_there_is_one_row_of_meta(path: Path, change: str, said: str) -> None:
         integrity.check_file(path, immutable=True)
 
 
-@pytest.mark.parametrize("stored", ["01KJMG7C00000000000000000Z", "\udcff"])
-def test_the_row_carries_the_files_name(path: Path, stored: str) -> None:
-    """Another id, or bytes that are no text: the file is not the session it claims."""
-    value = stored.encode(errors="surrogateescape")
-    sql(path, "UPDATE session_meta SET session_id = CAST(? AS TEXT)", value)
-    with pytest.raises(SessionUnreadable):
+@pytest.mark.parametrize(
+    ("stored", "error"),
+    [(b"01KJMG7C00000000000000000Z", SessionUnreadable), (b"\xff", SessionDamaged)],
+)
+def test_the_row_carries_the_files_name(
+    path: Path, stored: bytes, error: type[StateBackendError]
+) -> None:
+    """Another id makes it another session's file; bytes that are no text are no id at all."""
+    sql(path, "UPDATE session_meta SET session_id = CAST(? AS TEXT)", stored)
+    with pytest.raises(error):
         integrity.check_file(path, immutable=True)
 
 
