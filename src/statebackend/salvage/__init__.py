@@ -16,20 +16,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from statebackend import ids, timestamps
 from statebackend.migrate import SESSIONS, Chain, schema_image
 from statebackend.salvage import cells, chains, ownership
 from statebackend.salvage.carving import carve, unexplained
+from statebackend.salvage.derived import derive_producers, save_meta
 from statebackend.salvage.images import LOG, Images
 from statebackend.salvage.order import Number, numbers
-from statebackend.salvage.shapes import SEQUENCED, TABLES, Column, Row, Shape, row
-from statebackend.salvage.survey import is_row, is_word, shape_of, survey, witnesses
+from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, row
+from statebackend.salvage.survey import is_id, is_near, is_row, shape_of, survey, witnesses
 from statebackend.salvage.target import Target
-from statebackend.values import SCHEMA_VERSION, SessionStatus, TableRecovery
+from statebackend.values import SCHEMA_VERSION, TableRecovery
 
 _LEAST_ROW_BYTES = 12
-_LEAST_ID_CHARACTERS = 8
-_DAMAGED_CHARACTERS = 4
 _MOST = 0.9
 _LAST_RESORTS = {"older image", "carved"}
 
@@ -118,8 +116,8 @@ class _Salvager:
         if self._known_missing or self._gaps() or not self._metas:
             self._take_older()
             self._carve()
-        derived = self._save_meta()
-        self._derive_producers()
+        derived = save_meta(self._new, self._metas, self._session_id)
+        derive_producers(self._new)
         counters = self._counters()
         self._new.set_counters(counters)
         missing = {table: tuple(self._new.missing(table, counters[table])) for table in SEQUENCED}
@@ -304,7 +302,7 @@ class _Salvager:
         event_id = cells.first_text(local, cell.types)
         query = "SELECT CAST(id AS BLOB) FROM events WHERE sequence = ?"
         found = self._new.driver.execute(query, (other[1],)).fetchone()
-        return found is not None and _is_near(found[0], event_id)
+        return found is not None and is_near(found[0], event_id)
 
     def _take_unended(self) -> None:
         """Look again at rows whose chains led on, now that it is known which row has which page."""
@@ -354,8 +352,8 @@ class _Salvager:
         ):
             if wanted is None or not is_row(wanted) or self._new.has(shape, wanted):
                 continue
-            others = [text for text in by_number.get(wanted, ()) if of_event and _is_id(text)]
-            if wanted == known or not others or any(_is_near(x, one.event_id) for x in others):
+            others = [text for text in by_number.get(wanted, ()) if of_event and is_id(text)]
+            if wanted == known or not others or any(is_near(x, one.event_id) for x in others):
                 self._new.insert(_renumbered(found, wanted), one.route)
                 return
         if self._new.has(shape, number.value):
@@ -390,12 +388,12 @@ class _Salvager:
         for text, number in self._witnesses():
             at = bisect_right(starts, number) - 1
             if at < 0 or number > gaps[at][1]:
-                known += _is_id(text)
+                known += is_id(text)
             elif number <= self._bound:
                 self._known_missing.setdefault(number, []).append(text)
         expected = self._new.routes["events"].total()
         if not expected:  # all are missing, so the counter must say how many ids there were
-            known = sum(any(map(_is_id, texts)) for texts in self._known_missing.values())
+            known = sum(any(map(is_id, texts)) for texts in self._known_missing.values())
             expected = max(self._survey.stated["events"], default=0)
         self._index_is_whole = known >= _MOST * expected > 0
 
@@ -449,8 +447,8 @@ class _Salvager:
         """
         if one.shape.table == "events":
             texts = set(self._known_missing.get(number, ()))
-            known = [text for text in texts if _is_id(text)]
-            if known and not any(_is_near(text, _stored_id(one)) for text in known):
+            known = [text for text in texts if is_id(text)]
+            if known and not any(is_near(text, _stored_id(one)) for text in known):
                 return "the index of ids knows another event under its sequence"
             wanted = self._index_is_whole or self._needs_witness
             if wanted and not known and not _is_backed(one, texts):
@@ -487,55 +485,6 @@ class _Salvager:
                 yield frame.page, LOG, frame.offset
 
     # -- what follows from other rows -----------------------------------------------------------
-
-    def _save_meta(self) -> tuple[str, ...]:
-        """Save the one row of ``session_meta``; return the columns that had to be derived."""
-        shape = self._new.shapes["session_meta"]
-        names = [column.name for column in shape.columns]
-        derived = self._derived_meta()
-        own = self._session_id.encode()
-        usable = [one for one in self._metas if _is_near(str(one[0].values[0]).encode(), own)]
-        if not usable:
-            self._new.insert(Row(shape, derived, (), None), "derived")
-            return tuple(names)
-        one, route = min(
-            usable, key=lambda one: (one[0].unfit is not None, one[0].values[0] != self._session_id)
-        )
-        values = list(one.values)
-        wrong = [at for at, value in enumerate(values) if not _is_of(shape.columns[at], value)]
-        for at in wrong:
-            values[at] = derived[at]
-        renamed = () if values[0] == self._session_id else ("session_id",)
-        values[0] = self._session_id
-        self._new.insert(Row(shape, tuple(values), (*one.repaired, *renamed), None), route)
-        return tuple(names[at] for at in wrong)
-
-    def _derived_meta(self) -> tuple[Any, ...]:
-        first, last = self._new.driver.execute(
-            "SELECT (SELECT timestamp FROM events ORDER BY sequence LIMIT 1), "
-            "(SELECT timestamp FROM events ORDER BY sequence DESC LIMIT 1)"
-        ).fetchone()
-        made = timestamps.to_text(ids.session_time(self._session_id))
-        return (
-            self._session_id,
-            None,
-            "unknown",
-            str(SessionStatus.FAILED),
-            0,
-            first or made,
-            last or made,
-        )
-
-    def _derive_producers(self) -> None:
-        """Complete ``producers`` from the events, whose columns it repeats."""
-        shape = self._new.shapes["producers"]
-        rows = self._new.driver.execute(
-            "SELECT producer_category, producer_name, producer_version, min(sequence) FROM events "
-            "GROUP BY 1, 2, 3 HAVING NOT EXISTS (SELECT 1 FROM producers WHERE "
-            "category = producer_category AND name = producer_name AND version = producer_version)"
-        ).fetchall()
-        for values in rows:
-            self._new.insert(Row(shape, values, (), None), "derived")
 
     def _counters(self) -> dict[str, int]:
         """Return the highest number that any trace shows, by table."""
@@ -614,25 +563,13 @@ def _stored_id(one: Row) -> bytes:
     return str(one.values[1]).encode() if one.shape.table == "events" else b""
 
 
-def _is_id(text: bytes) -> bool:
-    """Tell whether an index's text is an event's id, not a kind or a category."""
-    return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
-
-
-def _is_of(column: Column, value: object) -> bool:
-    """Tell whether a value of ``session_meta`` is one that its column may have."""
-    if value is None:
-        return column.nullable
-    return isinstance(value, str if column.kind == "TEXT" else int)
-
-
 def _is_backed(event: Row, known: set[bytes]) -> bool:
     """Tell whether the indexes know an event's number by its kind and its producer, not by an id.
 
     Then the number in the index of ids is the one that was hit.
     """
     kind, category = event.values[3:5]
-    return {str(kind).encode(), str(category).encode()} <= known and not any(map(_is_id, known))
+    return {str(kind).encode(), str(category).encode()} <= known and not any(map(is_id, known))
 
 
 def _renumbered(one: Row, number: int) -> Row:
@@ -647,9 +584,3 @@ def _renumbered(one: Row, number: int) -> Row:
 def _confirmed(traces: list[int]) -> list[int]:
     """Return the numbers that more than one trace shows; one alone may be damage itself."""
     return [number for number, count in Counter(traces).items() if count > 1] or [0]
-
-
-def _is_near(one: bytes, other: bytes) -> bool:
-    """Tell whether two ids are the same but for a few damaged characters."""
-    differing = sum(a != b for a, b in zip(one, other, strict=False))
-    return len(one) == len(other) and differing <= _DAMAGED_CHARACTERS

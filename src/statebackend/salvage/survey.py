@@ -12,6 +12,8 @@ from statebackend.salvage.shapes import SEQUENCED, Shape
 from statebackend.values import EventKind, ProducerCategory
 
 _WORDS = {word.value.encode() for words in (EventKind, ProducerCategory) for word in words}
+_LEAST_ID_CHARACTERS = 8
+_DAMAGED_CHARACTERS = 4
 Bounds = tuple[int | None, int | None]
 
 
@@ -115,6 +117,17 @@ def witnesses(images: Images, indexes: list[int]) -> Iterator[tuple[bytes, int]]
 def is_word(text: bytes) -> bool:
     """Tell whether an index's text is a kind of event or a producer's category, not an id."""
     return text in _WORDS
+
+
+def is_id(text: bytes) -> bool:
+    """Tell whether an index's text is an event's id."""
+    return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
+
+
+def is_near(one: bytes, other: bytes) -> bool:
+    """Tell whether two ids are the same but for a few damaged characters."""
+    differing = sum(a != b for a, b in zip(one, other, strict=False))
+    return len(one) == len(other) and differing <= _DAMAGED_CHARACTERS
 
 
 def shape_of(shapes: dict[str, Shape], types: tuple[int, ...]) -> Shape | None:

@@ -1,0 +1,66 @@
+"""What follows from other rows, where its own could not be read: session_meta and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from statebackend import ids, timestamps
+from statebackend.salvage.shapes import Column, Row
+from statebackend.salvage.survey import is_near
+from statebackend.salvage.target import Target
+from statebackend.values import SessionStatus
+
+
+def save_meta(new: Target, found: Sequence[tuple[Row, str]], session_id: str) -> tuple[str, ...]:
+    """Save the one row of ``session_meta``; return the columns that had to be derived.
+
+    *found* are rows of that table with what saved them, the surest first.
+    """
+    shape = new.shapes["session_meta"]
+    names = [column.name for column in shape.columns]
+    derived = _meta(new, session_id)
+    own = session_id.encode()
+    usable = [one for one in found if is_near(str(one[0].values[0]).encode(), own)]
+    if not usable:
+        new.insert(Row(shape, derived, (), None), "derived")
+        return tuple(names)
+    one, route = min(
+        usable, key=lambda one: (one[0].unfit is not None, one[0].values[0] != session_id)
+    )
+    values = list(one.values)
+    wrong = [at for at, value in enumerate(values) if not _suits(shape.columns[at], value)]
+    for at in wrong:
+        values[at] = derived[at]
+    renamed = () if values[0] == session_id else ("session_id",)
+    values[0] = session_id
+    new.insert(Row(shape, tuple(values), (*one.repaired, *renamed), None), route)
+    return tuple(names[at] for at in wrong)
+
+
+def _suits(column: Column, value: object) -> bool:
+    if value is None:
+        return column.nullable
+    return isinstance(value, str if column.kind == "TEXT" else int)
+
+
+def _meta(new: Target, session_id: str) -> tuple[Any, ...]:
+    first, last = new.driver.execute(
+        "SELECT (SELECT timestamp FROM events ORDER BY sequence LIMIT 1), "
+        "(SELECT timestamp FROM events ORDER BY sequence DESC LIMIT 1)"
+    ).fetchone()
+    made = timestamps.to_text(ids.session_time(session_id))
+    failed = str(SessionStatus.FAILED)
+    return (session_id, None, "unknown", failed, 0, first or made, last or made)
+
+
+def derive_producers(new: Target) -> None:
+    """Complete ``producers`` from the events, whose columns it repeats."""
+    shape = new.shapes["producers"]
+    rows = new.driver.execute(
+        "SELECT producer_category, producer_name, producer_version, min(sequence) FROM events "
+        "GROUP BY 1, 2, 3 HAVING NOT EXISTS (SELECT 1 FROM producers WHERE "
+        "category = producer_category AND name = producer_name AND version = producer_version)"
+    ).fetchall()
+    for values in rows:
+        new.insert(Row(shape, values, (), None), "derived")
