@@ -62,17 +62,28 @@ _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
 
 
+class Names(NamedTuple):
+    """The names of a folder by what they tell, read from ``at_ns`` (of the clock) on.
+
+    ``files`` are the stems of session files, ``beside`` those with a log, a journal or a damaged
+    original, ``reported`` those with a report of a recovery.
+    """
+
+    files: list[str]
+    beside: frozenset[str]
+    reported: frozenset[str]
+    at_ns: int
+
+
 class Listing(NamedTuple):
     """One look at the names of a folder, begun at ``at_ns`` (of the clock).
 
     ``stems`` are the sessions, newest first, ``reported`` those with a report of a recovery.
-    ``beside`` are those with a log, a journal or a damaged original.
     """
 
     stems: list[str]
     reported: frozenset[str]
     at_ns: int
-    beside: frozenset[str] = frozenset()
 
 
 _UNLISTED = Listing([], frozenset(), 0)
@@ -91,28 +102,31 @@ def listing(directory: Path) -> Listing:
     A session of which only a damaged original or a log is left is one of them. A missing folder is
     an empty one; one that cannot be listed is a :class:`StorageError`.
     """
+    read = names(directory)
+    found = read.beside.union(read.files)
+    ids = {stem for stem in found if is_session_id(stem)}
+    ordered = sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
+    return Listing(ordered, read.reported, read.at_ns)
+
+
+def names(directory: Path) -> Names:
+    """Look at the names in *directory*, as :func:`listing` does, in no order."""
     at_ns = time.time_ns()
     with os_error(directory):
         try:
-            names = os.listdir(directory)
+            every = os.listdir(directory)
         except FileNotFoundError:
-            names = []
-    found = set()
-    reported = set()
+            every = []
+    files = [name[: -len(SUFFIX)] for name in every if name.endswith(SUFFIX)]
     beside = set()
-    for name in names:
-        if name.endswith(SUFFIX):
-            found.add(name[: -len(SUFFIX)])
-        else:
-            stem, _suffix, ending = name.partition(SUFFIX)
-            if ending in LEFTOVERS:
-                beside.add(stem)
-            elif ending.startswith(".corrupt.") and ending.endswith(".json"):
-                reported.add(stem)
-    found |= beside
-    ids = {stem for stem in found if is_session_id(stem)}
-    ordered = sorted(ids, reverse=True) + sorted(found - ids, reverse=True)
-    return Listing(ordered, frozenset(reported), at_ns, frozenset(beside))
+    reported = set()
+    for name in [name for name in every if not name.endswith(SUFFIX)]:
+        stem, _suffix, ending = name.partition(SUFFIX)
+        if ending in LEFTOVERS:
+            beside.add(stem)
+        elif ending.startswith(".corrupt.") and ending.endswith(".json"):
+            reported.add(stem)
+    return Names(files, frozenset(beside), frozenset(reported), at_ns)
 
 
 def read_each(

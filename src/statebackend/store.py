@@ -6,7 +6,9 @@ import builtins
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +17,6 @@ from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.forest import arrange, descendants
 from statebackend.paths import session_path, sessions_directory
 from statebackend.readers import CostGrouping
-from statebackend.scan import Reader
 from statebackend.values import (
     BadSession,
     CostGroup,
@@ -36,10 +37,15 @@ from statebackend.values import (
 )
 
 if TYPE_CHECKING:
+    from statebackend.across import Across
+    from statebackend.catalogue.query import Question
     from statebackend.handle import Session
     from statebackend.view import SessionView
 
 _T = TypeVar("_T")
+
+# So many files take less time than a look at all of a large folder, and often hold a whole page.
+_LOOKED_AT_FIRST = 200
 
 
 class StateBackend:
@@ -50,10 +56,15 @@ class StateBackend:
     of the working directory does not matter. Nothing is made until a session is.
 
     Listing and everything else across sessions scans the files, reads them with ``sqlite3`` alone
-    and never writes. Nothing here ever deletes a session.
+    and never writes. What asks for more than the newest ones uses the catalogue, a derived copy
+    outside the folder that gives the same answers, if there is one or the folder is large; not with
+    ``catalogue=False``. Nothing here ever deletes a session.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, *, catalogue: bool = True
+    ) -> None:
+        self._uses_catalogue = catalogue
         if directory is None:
             directory = sessions_directory()
         self.directory = Path(os.path.abspath(validation.check_path("directory", directory)))
@@ -171,7 +182,8 @@ class StateBackend:
 
     def scan(self) -> Iterator[SessionInfo | BadSession]:
         """Return every session, newest first, lazily; a bad file is a :class:`BadSession`."""
-        return self._each(scan.read_summary)
+        listed = scan.listing(self.directory)
+        return scan.read_each(self.directory, scan.read_summary, listed.stems, listed)
 
     def list(
         self,
@@ -202,20 +214,26 @@ class StateBackend:
             validation.check_text("profile", profile, empty=True)
         listed = scan.listing(self.directory)
         stems = _between(_after(listed.stems, after), since, until)
-        found: list[SessionInfo | BadSession] = []
         if limit == 0:
+            return []
+        matches = _Filter(status, profile, parent_session_id, roots)
+        looked_at = len(stems) if matches.all_match else 0 if limit is None else _LOOKED_AT_FIRST
+        first, rest = stems[:looked_at], stems[looked_at:]
+        each = scan.read_each(self.directory, scan.read_summary, first, listed)
+        found = list(islice(filter(matches, each), limit))
+        if not rest or len(found) == limit:
             return found
-        for one in scan.read_each(self.directory, scan.read_summary, stems, listed):
-            if isinstance(one, BadSession) or (
-                (status is None or one.status == status)
-                and (profile is None or one.profile == profile)
-                and (parent_session_id is None or one.parent_session_id == parent_session_id)
-                and not (roots and one.parent_session_id is not None)
-            ):
-                found.append(one)
-                if len(found) == limit:
-                    break
-        return found
+        from statebackend.catalogue import query
+
+        question = query.summary(
+            status=status, profile=profile, parent_session_id=parent_session_id, roots=roots
+        )
+        left = None if limit is None else limit - len(found)
+
+        def take(each: Iterator[SessionInfo | BadSession]) -> list[SessionInfo | BadSession]:
+            return list(islice(filter(matches, each), left))
+
+        return found + self._across().ask(question, take, rest)
 
     def children(self, session_id: str) -> builtins.list[SessionInfo | BadSession]:
         """Return the sessions whose parent is *session_id*, newest first.
@@ -229,9 +247,11 @@ class StateBackend:
 
         A file that cannot be read may be one of them, and comes as a :class:`BadSession`.
         """
+        from statebackend.catalogue import query
+
         return [
             one
-            for one in self.scan()
+            for one in self._across().each(query.summary(status=SessionStatus.RUNNING))
             if isinstance(one, BadSession) or (one.status == SessionStatus.RUNNING and not one.live)
         ]
 
@@ -268,8 +288,8 @@ class StateBackend:
         """
         if session_id is not None:
             self._read_one(session_id)
-        sessions, bad = self._totals()
-        return SessionTree(nodes=tuple(arrange(sessions, session_id)), unreadable=bad)
+        sessions, bad = self._totals(None if session_id is None else [session_id])
+        return SessionTree(nodes=tuple(arrange(sessions, session_id)), unreadable=tuple(bad))
 
     def cost(self, session_id: str, *, tree: bool = False) -> SessionCost:
         """Return what a session cost, summed now from its ledger; with *tree*, inclusive too.
@@ -314,15 +334,17 @@ class StateBackend:
         if isinstance(session_ids, str):
             raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
         stems = None if session_ids is None else list(dict.fromkeys(session_ids))
+        from statebackend.catalogue import query
+
         lacking = _Lacking()
         for stem in stems or ():
             self._read_one(stem)
         if stems is not None and tree:
-            sessions, bad = self._totals()
+            sessions, bad = self._totals(stems)
             lacking.unreadable.extend(bad)
             stems = descendants(sessions, stems)
         sums: dict[str, list[CostTotals]] = {}
-        for one in lacking.read_from(self._each(readers.groups(by), stems)):
+        for one in lacking.read_from(self._each(query.groups(by), stems)):
             for key, totals in one:
                 sums.setdefault(key, []).append(totals)
         groups = [CostGroup(key=key, totals=rows.add_totals(parts)) for key, parts in sums.items()]
@@ -335,9 +357,11 @@ class StateBackend:
 
     def plan_rules(self) -> PlanRules:
         """Return how often each rule took each decision, over all sessions."""
+        from statebackend.catalogue import query
+
         counts: dict[tuple[str, str], int] = {}
         lacking = _Lacking()
-        for one in lacking.read_from(self._each(readers.plan_rules)):
+        for one in lacking.read_from(self._each(query.plan_rules())):
             for decided_by, decision, count in one:
                 key = (decided_by, decision)
                 counts[key] = counts.get(key, 0) + count
@@ -354,9 +378,11 @@ class StateBackend:
 
     def referenced_producers(self) -> ReferencedProducers:
         """Return every plug-in build that a session refers to: what a cache must keep."""
+        from statebackend.catalogue import query
+
         referenced: set[tuple[str, str, str]] = set()
         lacking = _Lacking()
-        for one in lacking.read_from(self._each(readers.producers)):
+        for one in lacking.read_from(self._each(query.producers())):
             referenced.update(one)
         return ReferencedProducers(
             producers=tuple(Producer(*one) for one in sorted(referenced)),
@@ -416,34 +442,76 @@ class StateBackend:
         )
         return search.search(self.directory, query, progress)
 
+    def _across(self) -> Across:
+        from statebackend.across import Across
+
+        return Across(self.directory, catalogue=self._uses_catalogue)
+
     def _each(
-        self, read: Reader[_T], stems: Iterable[str] | None = None
-    ) -> Iterator[_T | BadSession]:
-        if stems is not None:
-            return scan.read_each(self.directory, read, stems)
-        listed = scan.listing(self.directory)
-        return scan.read_each(self.directory, read, listed.stems, listed)
+        self, question: Question[tuple[SessionInfo, _T]], stems: builtins.list[str] | None = None
+    ) -> Iterable[tuple[SessionInfo, _T] | BadSession]:
+        if stems is None:
+            return self._across().each(question)
+        if len(stems) <= _LOOKED_AT_FIRST:
+            return scan.read_each(self.directory, question.read, stems)
+        place = {stem: number for number, stem in enumerate(stems)}
+        return self._across().ask(
+            question,
+            lambda each: sorted(
+                each, key=lambda one: place[(one[0] if isinstance(one, tuple) else one).session_id]
+            ),
+            stems,
+        )
 
     def _totals(
-        self,
-    ) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], tuple[BadSession, ...]]:
+        self, roots: builtins.list[str] | None
+    ) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], builtins.list[BadSession]]:
+        """Return all sessions with their sums, or at least those that the trees of *roots* need."""
+        from statebackend.catalogue import query
+
+        across = self._across()
+        if roots is not None and (found := across.below(roots)) is not None:
+            return found
         sessions: list[tuple[SessionInfo, CostTotals]] = []
         bad: list[BadSession] = []
-        for one in self._each(scan.read_totals):
+        for one in across.each(query.totals()):
             if isinstance(one, BadSession):
                 bad.append(one)
             else:
                 sessions.append(one)
-        return sessions, tuple(bad)
+        return sessions, bad
 
     def _read_one(self, session_id: str) -> tuple[SessionInfo, CostTotals]:
         """Read one session, raising what a listing would only flag."""
         ids.check_session_id(session_id)
-        for one in self._each(scan.read_totals, [session_id]):
+        for one in scan.read_each(self.directory, scan.read_totals, [session_id]):
             if isinstance(one, BadSession):
                 raise one.error
             return one
         raise SessionNotFound(session_id, self.directory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """What a session must be to be listed; None and False ask for nothing."""
+
+    status: str | None
+    profile: str | None
+    parent_session_id: str | None
+    roots: bool
+
+    @property
+    def all_match(self) -> bool:
+        """Tell whether it asks for nothing."""
+        return self == _Filter(None, None, None, roots=False)
+
+    def __call__(self, one: SessionInfo | BadSession) -> bool:
+        return isinstance(one, BadSession) or (
+            (self.status is None or one.status == self.status)
+            and (self.profile is None or one.profile == self.profile)
+            and (self.parent_session_id is None or one.parent_session_id == self.parent_session_id)
+            and not (self.roots and one.parent_session_id is not None)
+        )
 
 
 class _Lacking:

@@ -129,7 +129,7 @@ def _build(path: Path, directory: Path) -> None:
         driver.execute("BEGIN")
         for statement in DDL:
             driver.execute(statement)
-        driver.execute("INSERT INTO folder VALUES (?)", (os.fsencode(directory),))
+        driver.execute("INSERT INTO folder (directory) VALUES (?)", (os.fsencode(directory),))
         driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         driver.execute(f"PRAGMA user_version = {NUMBER}")
         driver.execute("COMMIT")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 import os
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from statebackend import claim, scan
 from statebackend.faults import os_error
+from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX, lock_path
 
 Signature = tuple[int, int, int, int, str | None]
@@ -21,31 +24,84 @@ _GRAIN_NS = 100_000_000
 
 
 class Look(NamedTuple):
-    """What was found. ``signatures`` lacks what must be read again in any case.
+    """What was found: the state of each session's file, or that its entry cannot be relied on.
 
-    That is a session with a living writer, a report of a recovery, a rollback journal or a second
-    name, one that this process has open, and what is no plain file.
+    ``unsigned`` must be read again in any case: a session with a living writer, a report of a
+    recovery, a rollback journal or a second name, one that this process has open, what is no plain
+    file, and what is left of a session without a file. ``listed`` tells a scan of the reports.
+    ``digest`` is one for all signatures together.
     """
 
-    listed: scan.Listing
     signatures: dict[str, Signature]
+    unsigned: frozenset[str]
+    listed: scan.Listing
+    digest: bytes
+
+    def __contains__(self, stem: object) -> bool:
+        return stem in self.signatures or stem in self.unsigned
 
 
 def look(directory: Path) -> Look:
     """Look at every session of *directory*. Raises :class:`StorageError`."""
-    listed = scan.listing(directory)
-    if not listed.stems:
-        return Look(listed, {})
-    with os_error(directory):
-        again = listed.reported.union(_live(directory))
-        stems = [stem for stem in listed.stems if stem not in again]
-        return Look(listed, _signatures(directory, stems, listed.beside))
+    names = scan.names(directory)
+    again = names.reported.union(_live(directory)) if names.files else names.reported
+    found = signatures(directory, names.files, names.beside, again) if names.files else {}
+    unsigned = names.beside - found.keys()
+    if len(found) < len(names.files):
+        unsigned = unsigned.union(stem for stem in names.files if stem not in found)
+    # Of all ways to compare many signatures with those of the last time, this is the quickest.
+    digest = hashlib.blake2b(marshal.dumps(found, 2), digest_size=16).digest()
+    return Look(found, unsigned, scan.Listing([], names.reported, names.at_ns), digest)
 
 
-def signatures(directory: Path, stems: Collection[str]) -> dict[str, Signature]:
-    """Look once more at the files of these sessions, and at what lies beside them."""
-    with os_error(directory):
-        return _signatures(directory, stems, stems)
+def in_order(stem: str) -> tuple[bool, str]:
+    """Return what sorts stems as a listing does, which begins with the greatest."""
+    return (is_session_id(stem) is not None, stem)
+
+
+def signatures(
+    directory: Path,
+    stems: Collection[str],
+    beside: Collection[str] | None = None,
+    again: Collection[str] = (),
+) -> dict[str, Signature]:
+    """Look at the files of these sessions, and at logs of those *beside* (None: of all).
+
+    Left out are those that :class:`Look` calls unsigned, of them the ones that *again* names.
+    """
+    touched = claim.touched()
+    found: dict[str, Signature] = {}
+    beside = stems if beside is None else beside
+    look_at = os.stat
+    with os_error(directory), _opened(directory) as folder:
+        for stem in stems:
+            try:  # by a name in an open folder: the kernel need not walk down the path for each
+                one = look_at(stem + SUFFIX, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            log = None
+            if (
+                one.st_nlink != 1
+                or not stat.S_ISREG(one.st_mode)
+                or (touched and (one.st_dev, one.st_ino) in touched)
+                or stem in again
+            ):
+                continue
+            if stem in beside:
+                if _log(folder, f"{stem}{SUFFIX}-journal") is not None:
+                    continue
+                log = _log(folder, f"{stem}{SUFFIX}-wal")
+            found[stem] = (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, log)
+    return found
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def newest_ns(signature: Signature) -> int:
@@ -60,31 +116,6 @@ def newest_ns(signature: Signature) -> int:
 def is_quiet(signature: Signature, now_ns: int) -> bool:
     """Tell whether a change from *now_ns* on must show in the signature."""
     return newest_ns(signature) + _GRAIN_NS < now_ns
-
-
-def _signatures(
-    directory: Path, stems: Collection[str], beside: Collection[str]
-) -> dict[str, Signature]:
-    touched = claim.touched()
-    found = {}
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # names in an open folder: the kernel need not walk down the path for each
-        for stem in stems:
-            with suppress(FileNotFoundError):
-                one = os.stat(stem + SUFFIX, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(one.st_mode) or one.st_nlink != 1:
-                    continue
-                if touched and (one.st_dev, one.st_ino) in touched:
-                    continue
-                log = None
-                if stem in beside:
-                    if _log(folder, f"{stem}{SUFFIX}-journal") is not None:
-                        continue
-                    log = _log(folder, f"{stem}{SUFFIX}-wal")
-                found[stem] = (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, log)
-    finally:
-        os.close(folder)
-    return found
 
 
 def _log(folder: int, name: str) -> str | None:

@@ -15,7 +15,6 @@ Row = tuple[Any, ...]
 TITLE_LENGTH = 200
 """The most characters of a prompt that make a title."""
 _PROMPT_BYTES = 1 << 16
-_META = "SELECT parent_session_id, profile, status, depth, started_at, ended_at FROM session_meta"
 _PROMPT = (
     f"SELECT substr(payload, 1, {_PROMPT_BYTES}) FROM events WHERE sequence = (SELECT "
     "min(sequence) FROM events WHERE producer_category = 'kernel' AND producer_name = 'user')"
@@ -40,7 +39,6 @@ class Reading(NamedTuple):
 
     info: SessionInfo
     goes_on: bool
-    meta: Row
     totals: Row
     title: str | None
     events: int
@@ -55,21 +53,29 @@ def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
 
     def read(driver: sqlite3.Connection, info: SessionInfo) -> Reading:
         count, last_sequence = driver.execute(_EVENTS).fetchone()
+        totals = driver.execute(f"SELECT {scan.TOTALS} FROM cost_ledger").fetchone()
         known_last = known.get(info.session_id)
         return Reading(
             info,
             known_last is not None and _event_id(driver, known_last.sequence) == known_last[1],
-            driver.execute(_META).fetchone(),
-            driver.execute(f"SELECT {scan.TOTALS} FROM cost_ledger").fetchone(),
+            totals,
             title(driver.execute(_PROMPT).fetchone()),
             count,
             Last(last_sequence, _event_id(driver, last_sequence)),
-            [(by, *row) for by in readers.GROUPINGS for row in readers.group_rows(driver, by)],
+            _costs(driver, info) if totals[0] else [],
             readers.plan_rules(driver, info)[1],
             readers.producers(driver, info)[1],
         )
 
     return read
+
+
+def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
+    """Return the sums by each way of grouping, exactly as a scan adds them up."""
+    costs = {by: readers.group_rows(driver, by) for by in readers.GROUPINGS if by != "profile"}
+    # The same rows in one group, so only the key is another.
+    costs["profile"] = [("" if info.profile is None else info.profile, *costs["session"][0][1:])]
+    return [(by, *row) for by, found in costs.items() for row in found]
 
 
 def _event_id(driver: sqlite3.Connection, sequence: int) -> object:

@@ -7,20 +7,23 @@ again each time. A file that cannot be read in full has no entry, so it is never
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from statebackend import scan
 from statebackend.catalogue import schema
-from statebackend.catalogue.look import Look, Signature, is_quiet, look, signatures
-from statebackend.catalogue.reading import Last, Reading, reader
+from statebackend.catalogue.look import Look, Signature, in_order, is_quiet, look, signatures
+from statebackend.catalogue.reading import Last, Reading, Row, reader
 from statebackend.errors import StorageBusy
 from statebackend.paths import session_path
+from statebackend.timestamps import to_text
 from statebackend.values import BadSession
 
 _T = TypeVar("_T")
@@ -29,6 +32,7 @@ Progress = Callable[[int, int], object]
 
 _ATTEMPTS = 5
 _PORTION = 500
+_UNSIGNED = "SELECT stem FROM sessions WHERE mtime_ns IS NULL"
 _STORED = "SELECT stem, inode, size, mtime_ns, ctime_ns, log FROM sessions"
 _COLUMNS = (
     "stem, inode, size, mtime_ns, ctime_ns, log, read_at_ns, "
@@ -66,6 +70,17 @@ _Again = dict[str, _Found | None]
 """What was read for this answer alone; None is a file that could not be read in full."""
 
 
+class _Difference(NamedTuple):
+    """What differs from the folder: ``stale`` is to be read, ``gone`` to be dropped.
+
+    ``unread`` are the signed files without a good entry; None if they are those that are stored.
+    """
+
+    stale: list[str]
+    gone: list[str]
+    unread: list[str] | None
+
+
 def answer(
     driver: sqlite3.Connection,
     directory: Path,
@@ -81,19 +96,20 @@ def answer(
     writing = False
     for _ in range(_ATTEMPTS):
         with _transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
-            stale, gone = _compare(driver, seen, again)
-            changes = bool(gone) or any(again.values())
-            if not stale and (writing or not changes):
-                _forget(driver, gone)
-                for found in again.values():
-                    if found is not None:
-                        _put(driver, found)
-                unread = [stem for stem in seen.listed.stems if again.get(stem, driver) is None]
-                return query(Current(driver, seen, unread))
+            stale, gone, unread = _compare(driver, seen, again)
+            changed = bool(gone) or unread is not None or any(again.values())
+            if not stale and (writing or not changed):
+                if changed:
+                    _write(driver, seen, again, gone, unread)
+                return query(Current(driver, seen, _without_entry(again)))
         if stale:
             _read(driver, directory, seen, stale, again=again, progress=progress)
-        writing = changes or any(again.values())
+        writing = changed or any(again.values())
     raise StorageBusy(directory, "changes faster than the catalogue follows; try again")
+
+
+def _without_entry(again: _Again) -> list[str]:
+    return sorted([stem for stem, found in again.items() if not found], key=in_order, reverse=True)
 
 
 @contextmanager
@@ -107,21 +123,42 @@ def _transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
             driver.execute("ROLLBACK")
 
 
-def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> tuple[list[str], list[str]]:
-    """Return the sessions to be read, and those whose entry is to be dropped."""
-    stems, signature = seen.listed.stems, seen.signatures.get
-    valid: list[str] = []
-    other: list[str] = []
-    for row in driver.execute(_STORED):
-        (valid if signature(row[0]) == row[1:] else other).append(row[0])
-    if len(valid) == len(stems) and not other:
-        return [], []
-    known = {*valid, *again}
-    listed = set(stems)
-    return (
-        [stem for stem in stems if stem not in known],
-        [stem for stem in other if stem not in listed or again.get(stem, driver) is None],
-    )
+def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Difference:
+    (digest, bad) = driver.execute("SELECT digest, unread FROM folder").fetchone()
+    if digest == seen.digest:
+        unread = None
+        stale = seen.unsigned.union(json.loads(bad))
+        other = [stem for (stem,) in driver.execute(_UNSIGNED)]
+    else:
+        signature = seen.signatures.get
+        other = []
+        valid = set()
+        for row in driver.execute(_STORED):
+            if signature(row[0]) == row[1:]:
+                valid.add(row[0])
+            else:
+                other.append(row[0])
+        unread = [stem for stem in seen.signatures if stem not in valid]
+        stale = seen.unsigned.union(unread)
+    gone = [stem for stem in other if stem not in seen or again.get(stem, seen) is None]
+    return _Difference(sorted(stale.difference(again), key=in_order, reverse=True), gone, unread)
+
+
+def _write(
+    driver: sqlite3.Connection,
+    seen: Look,
+    again: _Again,
+    gone: list[str],
+    unread: list[str] | None,
+) -> None:
+    _forget(driver, gone)
+    for found in again.values():
+        if found is not None:
+            _put(driver, found)
+    if unread is not None:
+        driver.execute(
+            "UPDATE folder SET digest = ?, unread = ?", (seen.digest, json.dumps(unread))
+        )
 
 
 def _read(
@@ -192,11 +229,17 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
     """Make or change the entry of a session; one that is not the same file gets a new number."""
     reading = found.reading
     stem = reading.info.session_id
-    stored = driver.execute("SELECT number, inode FROM sessions WHERE stem = ?", (stem,)).fetchone()
+    query = "SELECT number, inode, mtime_ns FROM sessions WHERE stem = ?"
+    stored = driver.execute(query, (stem,)).fetchone()
+    if found.signature is not None or (stored is not None and stored[2] is not None):
+        driver.execute("UPDATE folder SET digest = NULL")
     signature = found.signature or (found.inode, None, None, None, None)
+    info = reading.info
     values = (
         *(stem, *signature, found.read_at_ns),
-        *(*reading.meta, reading.info.live, reading.info.incomplete),
+        *(info.parent_session_id, info.profile, info.status, info.depth),
+        *(_moment(info.started_at), None if info.ended_at is None else _moment(info.ended_at)),
+        *(info.live, info.incomplete),
         *(*reading.totals, reading.title, reading.events, *reading.last),
     )
     if stored is not None and reading.goes_on and stored[1] == found.inode:
@@ -206,16 +249,26 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
     else:
         _forget(driver, [stem])
         number = driver.execute(_INSERT, values).lastrowid
-    for table, rows in zip(
-        _DETAILS, (reading.costs, reading.plan_rules, reading.producers), strict=True
-    ):
+    details: list[tuple[str, Sequence[Row]]] = [
+        ("costs", reading.costs),
+        ("plan_rules", reading.plan_rules),
+        ("producers", reading.producers),
+    ]
+    for table, rows in details:
         marks = ", ".join("?" * _DETAILS[table])
         driver.executemany(
             f"INSERT INTO {table} VALUES ({marks})", [(number, *row) for row in rows]
         )
 
 
+def _moment(value: datetime | str) -> str | bytes:
+    """Return a time as text, and a text that is no time of ours as bytes: it need not be parsed."""
+    return to_text(value) if isinstance(value, datetime) else value.encode()
+
+
 def _forget(driver: sqlite3.Connection, stems: list[str]) -> None:
+    if stems:
+        driver.execute("UPDATE folder SET digest = NULL")
     for stem in stems:
         query = "SELECT number FROM sessions WHERE stem = ?"
         for (number,) in driver.execute(query, (stem,)).fetchall():

@@ -23,8 +23,10 @@ TOTALS = (
 """The columns that :func:`statebackend.rows.cost_totals` takes."""
 
 DDL: tuple[str, ...] = (
-    # The absolute path, in bytes, since two of them could have one digest.
-    "CREATE TABLE folder (directory BLOB NOT NULL)",
+    # One row. The absolute path is in bytes. `digest` stands for the signatures of all files that
+    # the entries, and the `unread` without a good one (a JSON array), are of; NULL if the entries
+    # have changed since.
+    "CREATE TABLE folder (directory BLOB NOT NULL, digest BLOB, unread TEXT)",
     # `number` is a file as long as it only grows: one that was replaced, or lost events, gets
     # another. The next seven columns say which state of the file the rest is of; `mtime_ns` is NULL
     # if that must not be relied on. `log` is the same of the write-ahead log, NULL when there is
@@ -39,6 +41,7 @@ DDL: tuple[str, ...] = (
         {TOTALS},
         title TEXT, events INTEGER NOT NULL, last_sequence INTEGER NOT NULL, last_event_id)""",
     "CREATE INDEX sessions_by_parent ON sessions (parent_session_id)",
+    "CREATE INDEX sessions_unsigned ON sessions (stem) WHERE mtime_ns IS NULL",
     f"CREATE TABLE costs (number INTEGER NOT NULL, grouping TEXT NOT NULL, key, {TOTALS})",
     "CREATE INDEX costs_by_number ON costs (number)",
     "CREATE TABLE plan_rules (number INTEGER NOT NULL, decided_by, decision, count INTEGER)",
