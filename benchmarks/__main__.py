@@ -9,7 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, damage, listing, migrating, opening, replaying, sharing, starting
+from benchmarks import (
+    appending,
+    damage,
+    listing,
+    migrating,
+    opening,
+    replaying,
+    searching,
+    sharing,
+    starting,
+)
 from benchmarks.lab import Lab, machine, temporary_folder
 from benchmarks.measure import AnswersDiffer, Figure
 from benchmarks.table import table
@@ -25,6 +35,8 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "memory": replaying.memory,
     "newest": listing.newest,
     "scan": listing.scan,
+    "index": searching.building,
+    "search": searching.asking,
     "import": starting.importing,
     "list": starting.listing,
     "migrate": migrating.many,

@@ -237,13 +237,13 @@ def test_only_what_is_new_is_read(backend: StateBackend, monkeypatch: pytest.Mon
     session_id = told(backend, "apple one", "apple two")
     assert len(found(backend, "apple")) == 2
     taken: list[int] = []
-    extract = Extractors.text
+    extract = Extractors.text_of_row
 
-    def text(self: Any, event: Any) -> str:
-        taken.append(event.sequence)
-        return extract(self, event)
+    def text(self: Any, row: Any) -> str:
+        taken.append(row[0])
+        return extract(self, row)
 
-    monkeypatch.setattr(Extractors, "text", text)
+    monkeypatch.setattr(Extractors, "text_of_row", text)
     assert len(found(backend, "apple")) == 2
     with backend.open(session_id) as session:
         say(session, "apple three")

@@ -53,11 +53,11 @@ def event(row: Sequence[Any]) -> Event:
         _KINDS.get(kind, kind),
         _producer(category, name, version),
         schema_version,
-        payload if type(payload) is bytes else _as_bytes(payload),
+        payload if type(payload) is bytes else as_bytes(payload),
     )
 
 
-def _as_bytes(payload: object) -> bytes:
+def as_bytes(payload: object) -> bytes:
     """Return a payload that another program stored as text or as a number."""
     return payload.encode() if isinstance(payload, str) else str(payload).encode()
 

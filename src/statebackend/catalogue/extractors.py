@@ -7,9 +7,11 @@ A package brings its own as an entry point of the group ``statebackend.extractor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
+from statebackend import rows
 from statebackend.catalogue import claude_text, payload_text
 from statebackend.values import Event
 
@@ -37,6 +39,16 @@ class Extractors:
     def resolve(self, schema_version: str) -> Extractor | None:
         """Return the extractor of exactly this ``schema_version``, None when there is none."""
         return self._extractors.get(schema_version)
+
+    def text_of_row(self, row: Sequence[Any]) -> str:
+        """Return the text of the event that the nine columns of ``events`` make."""
+        if row[7] in self._extractors:
+            return self.text(rows.event(row))
+        # What most events are: their text is that of the payload alone.
+        payload = row[8]
+        return _stored(
+            payload_text.text_of(payload if type(payload) is bytes else rows.as_bytes(payload))
+        )
 
     def text(self, event: Event) -> str:
         """Return the text of *event*, cut, and in a form that can be stored.

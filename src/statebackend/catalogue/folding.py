@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from unicodedata import category, normalize
 
 TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
@@ -70,30 +70,44 @@ def words(text: str) -> Iterator[tuple[int, int, list[str]]]:
             yield (*match.span(), [match[0].lower()])
     else:
         for match in _shown_word().finditer(text):
-            yield (*match.span(), tokens(match[0]))
+            word = match[0]
+            yield (*match.span(), _often(word) if len(word) < _SHORT else tokens(word))
 
 
+_SHORT = 20
+_often = lru_cache(maxsize=4096)(tokens)
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 
 @cache
-def marks() -> str:
-    """Return all combining marks, for a class of characters in a pattern."""
+def _marks() -> str:
+    """Return all combining marks as ranges, for a class of characters in a pattern."""
     planes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
-    return "".join(char for char in map(chr, planes) if category(char)[0] == "M")
+    ranges: list[list[int]] = []
+    for code in planes:
+        if category(chr(code))[0] != "M":
+            continue
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
 @cache
 def _between() -> re.Pattern[str]:
-    return re.compile(rf"(?:[^\w\x00-\x7f{marks()}])+")
+    return re.compile(rf"(?:[^\w\x00-\x7f{_marks()}])+")
 
 
+# In both, an ASCII character is told first: what it is not takes a while to find out.
 @cache
 def _word() -> re.Pattern[str]:
-    return re.compile(rf"(?:[^\W_]|[{marks()}])+")
+    return re.compile(rf"(?:[0-9A-Za-z]++|(?![\x00-\x7f])(?:\w|[{_marks()}]))+")
 
 
 @cache
 def _shown_word() -> re.Pattern[str]:
-    inner = f"[{marks()}\u00ad\u200c\u200d\u2060\ufeff]"
-    return re.compile(rf"[{_UNSPACED}]{inner}*|(?:(?![{_UNSPACED}])[^\W_]{inner}*)+")
+    inner = f"[{_marks()}\u00ad\u200c\u200d\u2060\ufeff]"
+    other = rf"(?![\x00-\x7f{_UNSPACED}])"
+    begin = rf"(?:[0-9A-Za-z]++|{other}\w)"
+    return re.compile(rf"[{_UNSPACED}]{inner}*|{begin}(?:[0-9A-Za-z]++|{other}(?:\w|{inner}))*")

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend import rows, scan
+from statebackend import scan
 from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.payload_text import MOST_BYTES
@@ -175,7 +175,7 @@ def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
     made: list[_Row] = []
     size = 0
     for row in read.events:
-        text = extractors.text(rows.event(row))
+        text = extractors.text_of_row(row)
         last, _id, timestamp, kind, category, name, version, _schema_version, _payload = row
         if text and not text.isspace():
             count += 1

@@ -58,9 +58,17 @@ def cleaned(text: str) -> str:
     if len(text) >= 20:
         if " " not in text and len(text) < _LONG_WORD and _OPAQUE.match(text):
             return ""
-        if len(text) >= _LONG_WORD and max(map(len, text.split()), default=0) >= _LONG_WORD:
+        if _may_hold_long_word(text) and max(map(len, text.split()), default=0) >= _LONG_WORD:
             text = _ENCODED.sub(" ", text)
     return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
+
+
+def _may_hold_long_word(text: str) -> bool:
+    """Tell whether a piece of half that length, at one of so many places, has no space."""
+    half = _LONG_WORD // 2
+    return len(text) >= _LONG_WORD and any(
+        text.find(" ", start, start + half) < 0 for start in range(0, len(text) - half, half)
+    )
 
 
 def json_strings(value: Any) -> Iterator[str]:

@@ -113,14 +113,15 @@ class _Search:
             if isinstance(found, _Work):
                 self._index(found)
                 continue
-            unreadable = [*self._bad.values(), *self._unreadable(found)]
-            lacking = len(found.unread) > len(unreadable) - len(self._bad)
-            if lacking and not looked_again:  # gone by now, or whole again
+            bad = self._unreadable(found)
+            if len(bad) < len(found.unread) and not looked_again:  # gone by now, or whole again
                 looked_again = True
                 continue
-            unreadable.sort(key=lambda bad: bad.session_id, reverse=True)
+            by_id = {one.session_id: one for one in (*self._bad.values(), *bad)}
             return SearchResult(
-                hits=found.hits, unreadable=tuple(unreadable), incomplete=found.incomplete
+                hits=found.hits,
+                unreadable=tuple(by_id[name] for name in sorted(by_id, reverse=True)),
+                incomplete=found.incomplete,
             )
 
     def _index(self, work: _Work) -> None:
@@ -156,8 +157,8 @@ class _Search:
         listed = current.look.listed
         if pending or self._driver.execute(GONE).fetchone():
             return _Work(pending, listed)
-        filters = self._filters()
-        return _Answer(self._hits(filters), self._incomplete(filters), unread, listed)
+        found = hits(self._driver, self._query)
+        return _Answer(found, _incomplete(self._driver, self._query), unread, listed)
 
     def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
         known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
@@ -165,53 +166,57 @@ class _Search:
             if session_id not in known and session_id not in unread:
                 raise SessionNotFound(session_id, self._directory)
 
-    def _filters(self) -> dict[str, Any]:
-        """Return the values that the filters compare with, by name."""
-        query = self._query
-        values: dict[str, Any] = {
-            name: value
-            for name in ("kind", "profile", "since", "until")
-            if (value := getattr(query, name)) is not None
-        }
-        if isinstance(query.producer, Producer):
-            values |= dataclasses.asdict(query.producer)
-        elif query.producer is not None:
-            values["producer"] = query.producer
-        if query.session_ids is not None:
-            values["session_ids"] = json.dumps([*query.session_ids])
-        return values
 
-    def _hits(self, filters: dict[str, Any]) -> tuple[SearchHit, ...]:
-        limit = -1 if self._query.limit is None else self._query.limit
-        expression = words.expression(self._query.phrases)
-        found = self._driver.execute(
-            _HITS.format(filters=_conditions(filters)),
-            {**filters, "expression": expression, "limit": limit},
-        )
-        return tuple(self._hit(row) for row in found)
+def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
+    """Return what the index has for the *query*, the best first, of equals the newest."""
+    filters = _filters(query)
+    limit = -1 if query.limit is None else query.limit
+    found = driver.execute(
+        _HITS.format(filters=_conditions(filters)),
+        {**filters, "expression": words.expression(query.phrases), "limit": limit},
+    )
+    return tuple(_hit(row, query.phrases) for row in found)
 
-    def _hit(self, row: Sequence[Any]) -> SearchHit:
-        stem, sequence, kind, category, name, version, timestamp, text = row
-        # The rules for foreign words and times are those of a read event.
-        event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
-        snippet = words.snippet(text, self._query.phrases)
-        return SearchHit(
-            session_id=stem,
-            sequence=sequence,
-            kind=event.kind,
-            producer=event.producer,
-            timestamp=event.timestamp,
-            snippet=snippet.text,
-            marks=snippet.marks,
-        )
 
-    def _incomplete(self, filters: dict[str, Any]) -> tuple[str, ...]:
-        of_sessions = {
-            name: value for name, value in filters.items() if name in ("profile", "session_ids")
-        }
-        query = f"SELECT stem FROM sessions WHERE incomplete {_conditions(of_sessions)}"
-        found = self._driver.execute(f"{query} ORDER BY stem DESC", of_sessions)
-        return tuple(stem for (stem,) in found)
+def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
+    stem, sequence, kind, category, name, version, timestamp, text = row
+    # The rules for foreign words and times are those of a read event.
+    event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
+    snippet = words.snippet(text, phrases)
+    return SearchHit(
+        session_id=stem,
+        sequence=sequence,
+        kind=event.kind,
+        producer=event.producer,
+        timestamp=event.timestamp,
+        snippet=snippet.text,
+        marks=snippet.marks,
+    )
+
+
+def _incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
+    filters = _filters(query._replace(kind=None, producer=None, since=None, until=None))
+    found = driver.execute(
+        f"SELECT stem FROM sessions WHERE incomplete {_conditions(filters)} ORDER BY stem DESC",
+        filters,
+    )
+    return tuple(stem for (stem,) in found)
+
+
+def _filters(query: Query) -> dict[str, Any]:
+    """Return the values that the filters compare with, by name."""
+    values: dict[str, Any] = {
+        name: value
+        for name in ("kind", "profile", "since", "until")
+        if (value := getattr(query, name)) is not None
+    }
+    if isinstance(query.producer, Producer):
+        values |= dataclasses.asdict(query.producer)
+    elif query.producer is not None:
+        values["producer"] = query.producer
+    if query.session_ids is not None:
+        values["session_ids"] = json.dumps([*query.session_ids])
+    return values
 
 
 def _conditions(filters: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 from unicodedata import category
@@ -92,24 +93,36 @@ _Match = tuple[int, int, Phrase]
 
 def _matches(text: str, wanted: Sequence[Phrase]) -> list[_Match]:
     """Return where the phrases are in *text*, in order; one inside of another is left out."""
+    longest_first = tuple(sorted(wanted, key=len, reverse=True))
+    if text.isascii():  # the same, and many times as fast
+        pattern = _ascii_pattern(longest_first)
+        found = pattern.finditer(text.lower())
+        return [(*match.span(), longest_first[(match.lastindex or 1) - 1]) for match in found]
     by_first: dict[str, list[Phrase]] = {}
-    for phrase in sorted(wanted, key=len, reverse=True):
+    for phrase in longest_first:
         by_first.setdefault(phrase[0], []).append(phrase)
     spans: list[Span] = []
     parts: list[str] = []
     for start, end, folded in folding.words(text):
         spans += [(start, end)] * len(folded)
         parts += folded
-    found: list[_Match] = []
+    matches: list[_Match] = []
     reached = 0
     for place, part in enumerate(parts):
         for phrase in by_first.get(part, ()):
             last = place + len(phrase)
             if place >= reached and tuple(parts[place:last]) == phrase:
-                found.append((spans[place][0], spans[last - 1][1], phrase))
+                matches.append((spans[place][0], spans[last - 1][1], phrase))
                 reached = last
                 break
-    return found
+    return matches
+
+
+@lru_cache(maxsize=8)
+def _ascii_pattern(wanted: Sequence[Phrase]) -> re.Pattern[str]:
+    """Return what finds the phrases in a text of lower-case ASCII, each as a group."""
+    groups = "|".join(f"({'[^0-9a-z]+'.join(map(re.escape, phrase))})" for phrase in wanted)
+    return re.compile(f"(?<![0-9a-z])(?:{groups})(?![0-9a-z])")
 
 
 def _best(found: Sequence[_Match]) -> int:
