@@ -55,6 +55,15 @@ def write(directory: str, count: str, size: str) -> None:
     say({"rows": rows, "peak": peak() - before})
 
 
+def search(directory: str, words: str) -> None:
+    """Index all sessions, and find these words; the hits themselves are not counted."""
+    backend = StateBackend(directory)
+    _warm_up(Path(directory).parent / "warm")
+    before = peak()
+    backend.search(words)
+    say({"rows": len(backend.search(words, limit=None).hits), "peak": peak() - before})
+
+
 def _warm_up(folder: Path) -> None:
     """Import all that reading needs, so that it does not count."""
     backend = StateBackend(folder)

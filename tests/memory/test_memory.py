@@ -63,3 +63,17 @@ def test_writing_400_megabytes_takes_less_than_100(tmp_path: Path) -> None:
     (told,) = run(reading.write, tmp_path, MANY // 10, LARGE * 10, fresh=True)
     assert told["rows"] == MANY // 10
     assert told["peak"] < 100 * MEGABYTE
+
+
+def test_searching_400_megabytes_takes_less_than_100(backend: StateBackend) -> None:
+    """Nor does a payload of 100 MB in it; the index is built in portions."""
+    with backend.create("default") as session:
+        session.append_prompt(payload=b"large words " * 9_000_000, schema_version="1")
+        for _ in range(100):
+            with session.batch() as batch:
+                for number in range(100):
+                    payload = b"apple %d " % number + b"some words " * 2700
+                    batch.append_prompt(payload=payload, schema_version="1")
+    (told,) = run(reading.search, backend.directory, "apple", fresh=True)
+    assert told["rows"] == 10_000
+    assert told["peak"] < 100 * MEGABYTE

@@ -211,12 +211,15 @@ class _Writer:
                 number = part.pending.number
                 stored = self._driver.execute(_STORED, (number,)).fetchone()
                 if stored == part.pending.place:
-                    self._driver.executemany(_INSERT, part.rows)
-                    self._driver.execute(_ADVANCE, (number, *part.after, part.text_bytes))
+                    self._advance(part)
                 else:
                     self.overtaken.add(number)
         self._parts.clear()
         self._bytes = 0
+
+    def _advance(self, part: _Part) -> None:
+        self._driver.executemany(_INSERT, part.rows)
+        self._driver.execute(_ADVANCE, (part.pending.number, *part.after, part.text_bytes))
 
 
 def forget_gone(driver: sqlite3.Connection) -> None:
