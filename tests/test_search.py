@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
 from contextlib import closing
@@ -26,6 +27,7 @@ from statebackend import (
 )
 from statebackend.catalogue import Catalogue, indexing, text_schema
 from statebackend.catalogue.extractors import Extractors
+from statebackend.interchange.claude_code import import_claude_code
 from tests.session_files import (
     MODEL,
     START,
@@ -328,6 +330,29 @@ def test_a_session_of_another_program(backend: StateBackend) -> None:
     sql(path_of(backend, session_id), f"INSERT INTO events VALUES (9000000000, {values})")
     (hit,) = backend.search("apple").hits
     assert (hit.sequence, hit.kind, hit.timestamp) == (9_000_000_000, "odd", "yesterday")
+
+
+def test_an_imported_transcript_is_found(backend: StateBackend, tmp_path: Path) -> None:
+    """What was said and done in it, each in its own kind of event; no ids."""
+    record = {"sessionId": "s-1", "version": "2.0.0", "timestamp": "2026-01-01T00:00:00.000Z"}
+    prompt = {"role": "user", "content": "fix the apple"}
+    call = {
+        "type": "tool_use",
+        "id": "toolu_01X",
+        "name": "Bash",
+        "input": {"command": "eat apple"},
+    }
+    answer = {"id": "msg_01X", "role": "assistant", "model": "m-1", "content": [call]}
+    lines = [
+        {**record, "type": "user", "uuid": "u-1", "message": prompt},
+        {**record, "type": "assistant", "uuid": "u-2", "message": answer},
+    ]
+    path = tmp_path / "transcript.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    import_claude_code(backend, [path])
+    found = {(str(hit.kind), hit.snippet) for hit in backend.search("apple").hits}
+    assert found == {("message", "fix the apple"), ("tool_call", "Bash eat apple")}
+    assert backend.search("toolu_01X").hits == ()
 
 
 def test_searching_writes_nothing_to_the_sessions(backend: StateBackend) -> None:
