@@ -64,6 +64,7 @@ def test_light_names_load_nothing_heavy(child_environment: dict[str, str]) -> No
     [
         "--help",
         "list",
+        "search x",
         "list --json",
         "list --help",
         "tree --json",

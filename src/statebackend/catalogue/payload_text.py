@@ -88,12 +88,17 @@ def json_strings(value: Any) -> Iterator[str]:
             waiting.extend(reversed(one))
 
 
+# An object as the list of its values, so that those of a repeated key are all there.
+_VALUES = json.JSONDecoder(object_pairs_hook=lambda pairs: [value for _key, value in pairs])
+
+
 def _of_text(text: str) -> str:
-    if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[", '"')):
+    text = text.removeprefix("\ufeff")
+    if not text.lstrip(" \t\r\n").startswith(("{", "[", '"')):
         return cleaned(text)
     for values in ([text], text.split("\n")):  # one value, or one a line
         try:
-            loaded = [json.loads(each) for each in values if each.strip()]
+            loaded = [_VALUES.decode(each) for each in values if each.strip()]
         except (ValueError, RecursionError):
             continue
         return joined(json_strings(loaded))
@@ -107,7 +112,7 @@ def _whole_json(text: str) -> Any:
     if len(text) < 2 or text[0] + text[-1] not in ("{}", "[]"):
         return None
     try:
-        return json.loads(text)
+        return _VALUES.decode(text)
     except (ValueError, RecursionError):
         return None
 
