@@ -26,7 +26,7 @@ from statebackend import (
     StorageFull,
     grouping,
 )
-from statebackend.grouping import Unit
+from statebackend.grouping import Line, Unit
 from statebackend.repositories.pending import PendingEvent
 from tests.crash.samples import MODEL, append, assert_whole, cost, item, session_file
 from tests.crash.test_storage import limit_pages
@@ -132,6 +132,37 @@ def test_an_append_alone_is_committed_at_once(session: Session) -> None:
             append(session)
     assert statements.count("COMMIT") == 3
     assert threading.active_count() == before
+
+
+def test_those_of_the_group_before_get_a_turn_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many turns as there were units at most, and none after a group of one."""
+    line, turns = Line(), []
+
+    def one_comes(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) < 3:
+            line.join((Unit(()),))
+
+    monkeypatch.setattr(time, "sleep", one_comes)
+    line.gather()
+    assert turns == []
+    first = [Unit(()) for _ in range(3)]
+    line.join(first)
+    assert line.take(first[0]) == first
+    next_one = Unit(())
+    line.join((next_one,))
+    line.gather()
+    assert turns == [0, 0]
+    assert len(line.take(next_one)) == 3
+    line.gather()
+    assert turns == [0, 0, 0, 0, 0]
+    alone = Unit(())
+    line.join((alone,))
+    assert line.take(alone) == [alone]
+    line.gather()
+    assert len(turns) == 5
 
 
 def test_a_duplicate_fails_alone(session: Session) -> None:

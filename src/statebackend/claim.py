@@ -121,7 +121,10 @@ class _Registry:
         self.inherited |= set(self.open_files)
         self.open_files.clear()
         self.kept_off.clear()
-        self.watched.clear()  # the descriptors stay open, as those of SQLite do
+        for descriptors in self.watched.values():
+            for descriptor in descriptors:  # drops no lock of the parent, and keeps none for it
+                os.close(descriptor)
+        self.watched.clear()
         self.keep_in_child.clear()
 
 

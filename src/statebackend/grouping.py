@@ -3,10 +3,12 @@
 Who finds nobody waiting for the session's lock waits for it, as the heir; who comes meanwhile waits
 to be told. The heir, once it has the lock, takes whatever stands in line and writes it in one
 transaction. So a lone writer waits for nobody, and the next leader is always one that is at work.
+Where the group before had several, their threads get a turn first: they mostly come again.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -73,7 +75,18 @@ class Line:
         self._mutex = RLock()
         self._waiting: deque[Unit] = deque()
         self._heir: Unit | None = None
+        self._company = 1  # units in the group before
         self.taken: list[Unit] | None = None
+
+    def gather(self) -> None:
+        """Let those come who were in the group before: they were told just now, and come again.
+
+        It takes no time where there was one alone, and else at most as many turns of other threads.
+        """
+        for _ in range(self._company if self._company > 1 else 0):
+            if len(self._waiting) >= self._company:
+                break
+            time.sleep(0)
 
     def join(self, units: Sequence[Unit]) -> None:
         """Stand in line: as the heir, who waits for the session's lock, or to be told."""
@@ -102,6 +115,7 @@ class Line:
                 taken.append(leader)
                 waiting.clear()
                 self._heir = None
+                self._company = 1
                 return taken
             size = 0
             while len(taken) < MAX_UNITS and waiting:
@@ -115,6 +129,7 @@ class Line:
             if not (taken or leader.done):  # an interrupted leader has lost it
                 taken.append(leader)
             self._appoint()
+            self._company = len(taken)
             return taken
 
     def put_back(self) -> None:

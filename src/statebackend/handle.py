@@ -61,7 +61,7 @@ class Session(Writer, Appends[Event]):
         super().__init__(path, file, connection)
         self._claim = held
         self._locks = locks
-        self._path_text, self._identity = str(path), file.key
+        self._path_bytes, self._identity = os.fsencode(path), file.key
         self._view_connection: Connection | None = None
         self._row_limit_bytes = self._driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         self._checked = set()
@@ -76,8 +76,7 @@ class Session(Writer, Appends[Event]):
 
     def _close(self) -> None:
         try:
-            if not self._locks.keep():
-                self._locks.leave()
+            self._locks.give_back()
             if self._view_connection is not None:
                 self._view_connection.close()
             self._connection.close()
@@ -170,19 +169,20 @@ class Session(Writer, Appends[Event]):
             self._check_appendable()
         # Nothing is acknowledged that goes into a file which nobody will find.
         try:
-            found = os.stat(self._path_text)  # noqa: PTH116 - a third of a Path's time
+            found = os.stat(self._path_bytes)  # noqa: PTH116 - a third of a Path's time
         except OSError:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._identity:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
-        self._check_locks()
+        if not (self._claim.keep() and self._locks.hold()):
+            self._check_locks()
 
     def _check_locks(self) -> None:
         """Refuse to write where this process has lost its locks, and another has made use of that.
 
         Locks that were lost, and that nobody took, are taken anew.
         """
-        claimed, whole = self._claim.keep(), self._locks.keep()
+        claimed, whole = self._claim.keep(), self._locks.hold()
         if claimed and whole:
             return
         self._check_usable()  # a signal handler may have closed it meanwhile

@@ -3,8 +3,11 @@
 The kernel drops all POSIX locks that a process has on a file when the process closes *any*
 descriptor of it, as a host program does that reads or copies the session by itself. Another
 process then takes itself for the last one, folds the log in and deletes it, and what is written
-here later goes into a log without a name. Taking a lock that one has is harmless, so they are taken
-anew before every commit.
+here later goes into a log without a name.
+
+Locks of an open file, not of the process, survive that. Where the system has them (Linux), they
+back SQLite's own as long as the session is open. Elsewhere SQLite's are taken anew before every
+commit, which is harmless for a lock that one has.
 """
 
 from __future__ import annotations
@@ -30,6 +33,11 @@ class SqliteLocks:
     def __init__(self, path: Path, file: OpenFile) -> None:
         self._database = file.watch(path)
         self._index = file.watch(Path(f"{path}-shm"))
+        self._backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
+
+    def hold(self) -> bool:
+        """Make sure of the locks before a commit; tell if nobody has taken the log away."""
+        return self._backed or self.keep()
 
     def keep(self) -> bool:
         """Take anew what was lost; tell if nobody has taken the log away, or is about to."""
@@ -47,13 +55,30 @@ class SqliteLocks:
         except OSError:  # closed meanwhile, by a signal handler
             return False
 
-    def leave(self) -> None:
-        """Let no connection of this process fold its old log in as it closes.
+    def give_back(self) -> None:
+        """Let SQLite, as it closes, find out whether it is the last one.
 
-        A lock of the open file, not of the process, is in the way of SQLite's own here. It ends
-        with the last connection. Only Linux has such locks.
+        A lock of the open file is in the way of SQLite's own in this process, too. If the log was
+        taken away, that is left so: no connection here is to fold its old log in. It ends with the
+        last connection.
         """
-        if hasattr(fcntl, "F_OFD_SETLK"):
-            request = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *_SHARED, 0)
-            with suppress(OSError):  # another process folds its log in just now: so will not we
-                fcntl.fcntl(self._database, fcntl.F_OFD_SETLK, request)
+        if self.keep():
+            self._backed = False
+            _set(self._database, fcntl.F_UNLCK, _SHARED)
+            _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
+        else:
+            _back(self._database, _SHARED)
+
+
+def _back(descriptor: int, span: tuple[int, int]) -> bool:
+    """Take a shared lock of the open file; tell if there is such a thing."""
+    return _set(descriptor, fcntl.F_RDLCK, span)
+
+
+def _set(descriptor: int, kind: int, span: tuple[int, int]) -> bool:
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        request = struct.pack("hhqqi4x", kind, os.SEEK_SET, *span, 0)
+        with suppress(OSError):  # a file system without; another process folds its log in just now
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            return True
+    return False

@@ -78,9 +78,10 @@ class Writer(Handle):
         """Write what stands in line, until *unit* is done."""
         line = self._line
         with self._lock:
-            beneath = self._settle()
+            beneath = line.taken is not None and self._settle()
             try:
                 while not unit.done:
+                    line.gather()
                     taken = line.take(unit)
                     if line.taken is taken:
                         self._write_taken(taken)
@@ -91,15 +92,15 @@ class Writer(Handle):
                 raise
             if beneath:
                 self._begin_anew()
-            else:
-                self._roll_back()  # what a signal handler may have begun anew too late
-                self._bound_log()
+            elif not self._closing:
+                if self._driver.in_transaction:  # a signal handler has begun one anew too late
+                    self._roll_back()
+                self._commits += 1
+                if self._commits % _LOOK_EVERY == 0:
+                    self._bound_log()
 
     def _bound_log(self) -> None:
         """Fold a long log in; where a reader prevents that, try again once it has doubled."""
-        self._commits += 1
-        if self._closing or self._commits % _LOOK_EVERY:
-            return
         try:
             size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time
         except OSError:
@@ -153,18 +154,23 @@ class Writer(Handle):
 
     def _write_taken(self, taken: list[Unit]) -> None:
         """Write in one transaction, or each in its own where one would spoil it for the others."""
-        events_taken = sum([len(unit.pending) for unit in taken])
+        if telemetry.is_off():
+            self._write_all(taken)
+            return
         with telemetry.span(
             "statebackend.commit",
             session_id=self.session_id,
             appends=len(taken),
-            events=events_taken,
+            events=sum(len(unit.pending) for unit in taken),
         ):
-            if not self._write_together(taken, taken):
-                for unit in taken:
-                    unit.sequences = unit.error = None
-                for unit in taken:
-                    self._write_together(taken, (unit,))
+            self._write_all(taken)
+
+    def _write_all(self, taken: list[Unit]) -> None:
+        if not self._write_together(taken, taken):
+            for unit in taken:
+                unit.sequences = unit.error = None
+            for unit in taken:
+                self._write_together(taken, (unit,))
 
     def _write_together(self, taken: list[Unit], units: Sequence[Unit]) -> bool:
         """Write *units*, of those *taken*, in one transaction, and finish them.
@@ -199,6 +205,8 @@ class Writer(Handle):
     def _begin_and_insert(self, units: Sequence[Unit]) -> Exception | None:
         try:
             self._check_before_append()
+            if self._driver.in_transaction:  # left by an interrupt
+                self._roll_back()
             self._driver.execute("BEGIN IMMEDIATE")
             if len(units) == 1 and len(units[0].pending) == 1:
                 self._insert_one(units[0])

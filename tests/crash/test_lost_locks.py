@@ -70,6 +70,25 @@ def fold_log_in(session: Session) -> None:
     run(children.open_and_close_bare, session.path)
 
 
+def not_backed(backend: StateBackend, session_id: str) -> Session:
+    """Open a session whose locks nothing backs, as where a file system has no others."""
+    session = backend.open(session_id)
+    session._locks.give_back()
+    return session
+
+
+BACKINGS = [
+    pytest.param(
+        True,
+        id="backed",
+        marks=pytest.mark.skipif(
+            not hasattr(fcntl, "F_OFD_SETLK"), reason="this system has no locks of an open file"
+        ),
+    ),
+    pytest.param(False, id="not backed"),
+]
+
+
 @pytest.fixture
 def session_id(backend: StateBackend) -> str:
     """Return a closed session without events."""
@@ -78,10 +97,19 @@ def session_id(backend: StateBackend) -> str:
 
 @pytest.mark.parametrize("how", TOUCHES)
 @pytest.mark.parametrize("change", ["append", "status"])
+@pytest.mark.parametrize("backed", BACKINGS)
 def test_the_next_commit_takes_the_locks_anew(
-    backend: StateBackend, session_id: str, how: str, change: str
+    backend: StateBackend,
+    session_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    change: str,
+    *,
+    backed: bool,
 ) -> None:
     """Then a second writer is refused again, and no other program takes the log away."""
+    if not backed:
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
     with backend.open(session_id) as session:
         append(session, "1")
         TOUCHES[how](session)
@@ -100,13 +128,30 @@ def test_the_next_commit_takes_the_locks_anew(
     assert litter(backend) == set()
 
 
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no locks of an open file here")
+@pytest.mark.parametrize("how", TOUCHES)
+def test_no_other_program_ever_takes_the_log_away(
+    backend: StateBackend, session_id: str, how: str
+) -> None:
+    """A lock of the open file outlives the reading, also before the next commit."""
+    with backend.open(session_id) as session:
+        append(session, "1")
+        TOUCHES[how](session)
+        fold_log_in(session)
+        assert names(session)["log"].exists()
+        append(session, "2")
+    assert stored(backend, session_id) == ["1", "2"]
+    assert_whole(session_file(backend, session_id))
+    assert litter(backend) == set()
+
+
 @pytest.mark.parametrize("change", ["append", "status"])
 @pytest.mark.parametrize("how", ["all", "copy of the folder"])
 def test_nothing_is_written_into_a_log_that_was_taken_away(
     backend: StateBackend, session_id: str, how: str, change: str
 ) -> None:
     """Refused before anything is written; the session opens again and has all of before."""
-    session = backend.open(session_id)
+    session = not_backed(backend, session_id)
     append(session, "1")
     TOUCHES[how](session)
     fold_log_in(session)
@@ -128,7 +173,7 @@ def test_a_commit_into_a_log_that_is_taken_away_meanwhile_is_not_acknowledged(
     backend: StateBackend, session_id: str, change: str
 ) -> None:
     """Its outcome is unknown; a retry with the same id tells, or writes it."""
-    session = backend.open(session_id)
+    session = not_backed(backend, session_id)
     append(session, "1")
     done: list[str] = []
 
@@ -193,7 +238,7 @@ def test_a_claim_that_another_may_have_had_is_lost(
 
 def test_closing_leaves_the_log_of_a_successor(backend: StateBackend, session_id: str) -> None:
     """Another process took over, wrote, and was killed: what it left is not tidied away."""
-    session = backend.open(session_id)
+    session = not_backed(backend, session_id)
     append(session, "mine")
     touch(session)
     fold_log_in(session)
@@ -227,7 +272,7 @@ def test_a_log_that_is_just_being_taken_away_is_not_written(
     backend: StateBackend, session_id: str
 ) -> None:
     """Another program has the file to itself, as one that folds the log in at its end."""
-    session = backend.open(session_id)
+    session = not_backed(backend, session_id)
     append(session, "1")
     touch(session, "file")
     with started(children.lock_bare, session.path) as other:
@@ -246,15 +291,3 @@ def test_a_closed_session_has_no_locks(backend: StateBackend, session_id: str) -
         locks = session._locks
         assert (locks.in_use(), locks.keep()) == (True, True)
     assert (locks.in_use(), locks.keep()) == (False, False)
-
-
-def test_where_files_have_no_locks_of_their_own_closing_is_as_ever(
-    backend: StateBackend, session_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Elsewhere than on Linux nothing is put in the way of SQLite's closing."""
-    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
-    with backend.open(session_id) as session:
-        append(session, "1")
-        session._locks.leave()
-    assert stored(backend, session_id) == ["1"]
-    assert litter(backend) == set()
