@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from statebackend import SessionDamaged, StateBackend, integrity, models
+from statebackend import DuplicateEvent, SessionDamaged, StateBackend, integrity, models
 from statebackend.replay import replay
 from statebackend.view import Handle
 from tests.session_files import MODEL, call, fill, path_of, sql
@@ -65,6 +65,15 @@ def test_the_log_goes_on_and_is_followed(backend: StateBackend, path: Path) -> N
     with backend.read(path.stem) as view:
         assert [event.sequence for event in view.follow()] == [1, 2, 3, 4, 5, 6]
         assert [one.event.sequence for one in replay(view)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_repeated_append_finds_its_event(backend: StateBackend, path: Path) -> None:
+    """Its id is known, whatever became of the producer's name."""
+    with backend.open(path.stem) as session:
+        first = next(session.events())
+        with pytest.raises(DuplicateEvent) as caught:
+            call(session, event_id=first.id)
+        assert (caught.value.sequence, caught.value.same_content) == (1, False)
 
 
 def test_reports_over_many_sessions_take_it_in(backend: StateBackend, path: Path) -> None:

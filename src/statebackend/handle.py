@@ -252,13 +252,15 @@ class Session(Writer, Appends[Event]):
         return storage_error(self.path, error)
 
     def _stored(self, event_id: str) -> _Stored | None:
-        with self._reading() as connection:
+        def select(connection: Connection) -> _Stored | None:
             event = events.select_by_id(connection, event_id)
             if event is None:
                 return None
             cost = costs.select_of_event(connection, event.sequence)
             items = plans.select_of_event(connection, event.sequence)
             return (event, cost, items)
+
+        return self._read(select)
 
 
 _RUNNING = SessionStatus.RUNNING  # a member of an enumeration is slow to look up on Python 3.11
