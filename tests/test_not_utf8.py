@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from statebackend import DuplicateEvent, SessionDamaged, StateBackend, integrity, models
+from statebackend import (
+    BadSession,
+    DuplicateEvent,
+    SessionDamaged,
+    StateBackend,
+    integrity,
+    models,
+)
 from statebackend.replay import replay
 from statebackend.view import Handle
 from tests.session_files import MODEL, call, fill, path_of, sql
@@ -113,6 +120,9 @@ def test_the_row_of_the_session_itself_is_damage(
     sql(path, f"UPDATE session_meta SET {column} = {value}")
     with pytest.raises(SessionDamaged, match=problem):
         backend.read(path.stem)
+    (listed,) = backend.scan()
+    assert isinstance(listed, BadSession)
+    assert isinstance(listed.error, SessionDamaged)
     with backend.open(path.stem) as session:
         assert session.recovery is not None
         assert session.recovery.derived == (("depth",) if column == "depth" else ())

@@ -7,10 +7,12 @@ SQLite's POSIX locks. ``claim.untouched`` guards that.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 
 from statebackend import wal
 from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
@@ -19,6 +21,7 @@ from statebackend.paths import SUFFIX, corrupt_paths, journal_path, wal_path
 from statebackend.values import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _READ_AHEAD_BYTES, _SAMPLES = 4 << 20, 32
 
 
@@ -130,6 +133,17 @@ def misnamed(path: Path, stored: object) -> SessionUnreadable:
     else:
         advice = "a session's file carries its id, so rename it back"
     return SessionUnreadable(path, f"holds session {stored!r}; {advice}")
+
+
+def check_meta_value(path: str | Path, name: str, value: object) -> None:
+    """Refuse what no session ever stored in column *name* of ``session_meta``.
+
+    A text is a str, with surrogates for what is not UTF-8. Raises :class:`SessionDamaged`.
+    """
+    if not isinstance(value, int if name == "depth" else (str, NoneType)):
+        raise SessionDamaged(Path(path), (f"session_meta.{name} is of another type",))
+    if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+        raise SessionDamaged(Path(path), (f"session_meta.{name} is not UTF-8",))
 
 
 def has_log(path: Path) -> bool:

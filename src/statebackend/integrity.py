@@ -9,7 +9,7 @@ from pathlib import Path
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.faults import read_error, storage_error
-from statebackend.header import check_not_newer, check_version, misnamed
+from statebackend.header import check_meta_value, check_not_newer, check_version, misnamed
 from statebackend.paths import SUFFIX, sqlite_uri
 from statebackend.values import SCHEMA_VERSION, Finding
 
@@ -177,16 +177,8 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     stored = values["session_id"]
     if stored is None:
         raise SessionDamaged(path, ("session_meta holds no id",))
-    _check_value(path, "session_id", stored)
+    check_meta_value(path, "session_id", stored)
     if stored != session_id:
         raise misnamed(path, stored)
     for name, value in values.items():
-        _check_value(path, name, value)
-
-
-def _check_value(path: Path, name: str, value: object) -> None:
-    """Refuse what no session ever stored: the row is written again as it was read."""
-    if not isinstance(value, int if name == "depth" else str | None):
-        raise SessionDamaged(path, (f"session_meta.{name} is of another type",))
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise SessionDamaged(path, (f"session_meta.{name} is not UTF-8",))
+        check_meta_value(path, name, value)

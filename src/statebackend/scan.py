@@ -26,6 +26,7 @@ from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendE
 from statebackend.faults import os_error, read_error
 from statebackend.header import (
     LEFTOVERS,
+    check_meta_value,
     check_sidecars,
     check_version,
     check_version_bytes,
@@ -173,8 +174,9 @@ _UNPRICED = (
     "count(*) FILTER (WHERE cost_usd = 0 AND "
     "input_tokens + output_tokens + cache_write_tokens + cache_read_tokens > 0)"
 )
+_META = ["session_id", "parent_session_id", "profile", "status", "depth", "started_at", "ended_at"]
 _SUMMARY = (
-    "SELECT session_id, parent_session_id, profile, status, depth, started_at, ended_at, "
+    f"SELECT {', '.join(_META)}, "
     "(SELECT sum(cost_usd) FROM cost_ledger), "
     f"(SELECT {_UNPRICED} FROM cost_ledger) FROM session_meta LIMIT 2"
 )
@@ -390,6 +392,8 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) ->
         raise SessionDamaged(Path(name), (f"session_meta holds {number}",))
     if found[0][0] is None:
         raise SessionDamaged(Path(name), ("session_meta holds no id",))
+    for column, value in zip(_META, found[0], strict=False):
+        check_meta_value(name, column, value)
     if found[0][0] != stem:
         raise misnamed(Path(name), found[0][0])
     driver.text_factory = rows.text  # a row of another table does not flag the session
