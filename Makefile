@@ -26,7 +26,7 @@ unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-slow test-fast soak-migrate soak-damage soak-load test-all test-others check lint types imports coverage wheel-test \
-        bench bench-smoke bench-peers format clean
+        bench bench-smoke bench-scale bench-peers format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +68,10 @@ $(PEERS)/.installed: pyproject.toml benchmarks/peers/constraints.txt
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install \
 	    --constraint benchmarks/peers/constraints.txt --editable '.[peers]'
 	@touch $@
+
+bench-scale: $(DEVELOP) ## measure listings of up to 100,000 sessions, write docs/scan-at-scale.svg
+	$(PIP) install --constraint constraints.txt --editable '.[plots]'
+	$(BIN)/python -m benchmarks.scale --into docs
 
 bench-peers: $(PEERS)/.installed ## measure an append against other stores, each with its defaults
 	$(PEERS)/bin/python -m benchmarks.peers

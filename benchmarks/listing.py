@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from benchmarks.lab import Lab
 from benchmarks.measure import AnswersDiffer, Figure, interleave, must_equal, ratio
 from benchmarks.samples import START, mixed, new_session, text
 from statebackend import BadSession, SessionInfo, StateBackend
-from statebackend.ids import session_id_from
+from statebackend.testing import many
 
 _NEWEST = 20
 _TEMPLATE_EVENTS = (3, 12, 30, 60)
@@ -95,30 +95,18 @@ def _text(moment: datetime | str) -> str:
 
 @contextmanager
 def many_sessions(lab: Lab, count: int) -> Iterator[Path]:
-    """Give a folder of *count* sessions, a minute apart.
-
-    A few are made through the API. The others are copies of their bytes with an id and a start of
-    the same length in place of the first ones, which SQLite cannot tell from made ones.
-    """
+    """Give a folder of *count* sessions, a minute apart, of four lengths."""
     with lab.folder() as folder:
         templates = list(_templates(folder / "templates"))
-        directory = folder / "sessions"
-        directory.mkdir()
-        for number in range(count):
-            started_at = START + timedelta(minutes=number)
-            session_id = session_id_from(started_at, number.to_bytes(10, "big"))
-            template_id, image = templates[number % len(templates)]
-            stamped = image.replace(template_id, session_id.encode())
-            stamped = stamped.replace(text(START).encode(), text(started_at).encode(), 1)
-            (directory / f"{session_id}{_SUFFIX}").write_bytes(stamped)
-        yield directory
+        for _path in many.stamp(folder / "sessions", templates, count):
+            pass
+        yield folder / "sessions"
 
 
-def _templates(directory: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Make one session of each length and return its id and its file's bytes."""
+def _templates(directory: Path) -> Iterator[many.Template]:
     backend = StateBackend(directory)
     for seed, events in enumerate(_TEMPLATE_EVENTS):
         # The first event is left out: its time is the session's start, which gets stamped.
         session_id = new_session(backend, list(islice(mixed(seed), 1, events + 1)))
         path = backend.directory / f"{session_id}{_SUFFIX}"
-        yield session_id.encode(), path.read_bytes()
+        yield many.Template(session_id, START, path.read_bytes())

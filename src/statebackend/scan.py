@@ -176,9 +176,8 @@ _UNPRICED = (
 )
 _META = ["session_id", "parent_session_id", "profile", "status", "depth", "started_at", "ended_at"]
 _SUMMARY = (
-    f"SELECT {', '.join(_META)}, "
-    "(SELECT sum(cost_usd) FROM cost_ledger), "
-    f"(SELECT {_UNPRICED} FROM cost_ledger) FROM session_meta LIMIT 2"
+    f"SELECT {', '.join(_META)}, cost, unpriced FROM session_meta, "
+    f"(SELECT sum(cost_usd) AS cost, {_UNPRICED} AS unpriced FROM cost_ledger) LIMIT 2"
 )
 TOTALS = ", ".join(
     ["count(*)", "sum(cost_usd)", _UNPRICED]

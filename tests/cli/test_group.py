@@ -46,7 +46,9 @@ def test_everything_is_documented(root: Path, name: str, command: click.Command)
     common = _sections(root)["Rules for every command"]
     assert command.help
     assert f"$ statebackend {name}" in section
-    for option in command.params:
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    assert all(one.help for one in below)
+    for option in [*command.params, *(option for one in below for option in one.params)]:
         if isinstance(option, click.Option):
             assert option.help, option.name
             assert f"`{option.opts[0]}" in (

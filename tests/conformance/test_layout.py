@@ -123,9 +123,9 @@ def test_sb02_a_file_under_another_id_is_flagged_the_same_everywhere(backend: St
 
 
 @pytest.mark.conformance("SB-03")
-def test_sb03_the_folder_is_the_only_parameter() -> None:
-    """Nothing but the folder can be chosen when the store is made."""
-    assert list(inspect.signature(StateBackend).parameters) == ["directory"]
+def test_sb03_no_parameter_changes_how_sessions_are_stored() -> None:
+    """Besides it, only whether the derived catalogue may be used: not how anything is stored."""
+    assert list(inspect.signature(StateBackend).parameters) == ["directory", "catalogue"]
 
 
 @pytest.mark.conformance("SB-03")

@@ -31,6 +31,7 @@ COMMANDS = (
     "reap",
     "import",
     "doctor",
+    "bench",
 )
 """The commands in the order of the help; each is the module of its name in ``commands``."""
 

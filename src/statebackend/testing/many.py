@@ -1,0 +1,65 @@
+"""Many sessions at once, to measure with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from statebackend.ids import session_id_from
+from statebackend.paths import SUFFIX
+from statebackend.store import StateBackend
+from statebackend.timestamps import to_text
+from statebackend.values import Cost, Producer
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+APART = timedelta(minutes=1)
+_MODEL = Producer("model", "example", "1.0.0")
+_PAYLOAD = b'{"role": "assistant", "text": "%s"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A session file to stamp others from; each of *session_id* and *started_at* is in it once."""
+
+    session_id: str
+    started_at: datetime
+    image: bytes
+
+
+def template(folder: Path, events: int, payload_bytes: int = 400) -> Template:
+    """Make a completed session of this many messages in *folder* and return it as a template."""
+    backend = StateBackend(folder)
+    payload = _PAYLOAD % (b"x" * max(payload_bytes - len(_PAYLOAD), 0))
+    cost = Cost(
+        provider_name="example", model_id="large", input_tokens=9, output_tokens=9, cost_usd=0.01
+    )
+    with backend.create("default", started_at=START) as session:
+        with session.batch() as batch:
+            for number in range(events):
+                batch.append_message(
+                    producer=_MODEL, payload=payload, cost=cost, event_id=f"event-{number}"
+                )
+        session.set_status("completed")
+    return Template(session.session_id, START, session.path.read_bytes())
+
+
+def stamp(
+    directory: Path, templates: Sequence[Template], count: int, *, first: int = 0
+) -> Iterator[Path]:
+    """Write *count* sessions into *directory*, ``APART``, and return their files, lazily.
+
+    Each is a template's bytes with another id and start of the same length in place, which SQLite
+    cannot tell from a session that was created; it takes a hundredth of the time.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + count):
+        one = templates[number % len(templates)]
+        started_at = START + number * APART
+        session_id = session_id_from(started_at, number.to_bytes(10, "big"))
+        image = one.image.replace(one.session_id.encode(), session_id.encode())
+        image = image.replace(to_text(one.started_at).encode(), to_text(started_at).encode(), 1)
+        path = directory / f"{session_id}{SUFFIX}"
+        path.write_bytes(image)
+        yield path
