@@ -54,6 +54,9 @@ def test_a_short_text_is_shown_whole() -> None:
     )
     assert shown("git push, not push git", '"git push"') == ("git push, not push git", ["git push"])
     assert shown("日本語のテスト", "本語") == ("日本語のテスト", ["本語"])
+    assert shown("é a b c", '"a b" a b c') == ("é a b c", ["a b", "c"])
+    assert shown("é a b c", '"a b" "b c"') == ("é a b c", ["a b"])
+    assert shown("a b c", '"a b" a b c') == ("a b c", ["a b", "c"])
     assert shown("nothing of it", "else") == ("nothing of it", [])
     assert shown("", "else") == ("", [])
 
@@ -73,6 +76,13 @@ def test_a_word_without_end_is_cut() -> None:
     line, marked = shown("a" * 50_000, "a" * 50_000)
     assert (len(line), len(marked[0])) == (201, 200)
     assert len(shown("x" * 50_000 + " needle", "needle")[0]) < 210
+
+
+def test_a_long_text_is_not_read_to_its_end() -> None:
+    """Once something is found, only what is near counts; far behind, a match is found as well."""
+    text = f"é {'x ' * 10_000}"
+    assert shown(f"{text}needle", "needle")[1] == ["needle"]
+    assert shown(f"first {text}first second", "first second")[1] == ["first"]
 
 
 @pytest.mark.parametrize(

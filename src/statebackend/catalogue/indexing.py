@@ -17,7 +17,7 @@ from statebackend import scan
 from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.payload_text import MOST_BYTES
-from statebackend.catalogue.refresh import _transaction as transaction
+from statebackend.catalogue.refresh import transaction
 from statebackend.catalogue.text_schema import ROW_BITS
 from statebackend.scan import Listing, Reader
 from statebackend.values import BadSession, SessionInfo
@@ -44,7 +44,10 @@ _ADVANCE = (
     "INSERT INTO text_progress VALUES (?1, ?2, ?3, ?4) ON CONFLICT (number) DO UPDATE "
     "SET sequence = ?2, rows = ?3, bytes = bytes + ?4"
 )
-GONE = "SELECT number FROM text_progress WHERE number NOT IN (SELECT number FROM sessions)"
+GONE = (
+    "SELECT number FROM text_progress AS p "
+    "WHERE NOT EXISTS (SELECT * FROM sessions AS s WHERE s.number = p.number)"
+)
 """The sessions whose rows are to be taken out of the index."""
 _Row = tuple[Any, ...]
 

@@ -95,7 +95,7 @@ def answer(
     again: _Again = {}
     writing = False
     for _ in range(_ATTEMPTS):
-        with _transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
+        with transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
             stale, gone, unread = _compare(driver, seen, again)
             changed = bool(gone) or unread is not None or any(again.values())
             if not stale and (writing or not changed):
@@ -113,7 +113,8 @@ def _without_entry(again: _Again) -> list[str]:
 
 
 @contextmanager
-def _transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
+def transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Run the block in a transaction, which an error undoes."""
     driver.execute(begin)
     try:
         yield
@@ -174,10 +175,10 @@ def _read(
     for start in range(0, len(stems), _PORTION):
         portion = stems[start : start + _PORTION]
         again.update(dict.fromkeys(portion))
-        with _transaction(driver, "BEGIN"):
+        with transaction(driver, "BEGIN"):
             known = dict(_known(driver, portion))
         found = list(_read_portion(directory, seen, portion, known))
-        with _transaction(driver, "BEGIN IMMEDIATE"):
+        with transaction(driver, "BEGIN IMMEDIATE"):
             for one in found:
                 stem = one.reading.info.session_id
                 if one.signature is None:

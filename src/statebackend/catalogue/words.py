@@ -23,6 +23,8 @@ _PIECE = re.compile(r'"([^"]+)"|([^\s"]+)')
 _SHOWN = 200
 _BEFORE = 60
 _BACK = 40
+# How far behind the first match to look for a place with more of what is wanted.
+_FAR = 4000
 _SPACES = re.compile(r"\s+")
 _FLAG = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
@@ -58,7 +60,7 @@ class Snippet(NamedTuple):
 def snippet(text: str, wanted: Sequence[Phrase]) -> Snippet:
     """Return the part of *text* that has the most of the *wanted* phrases, the first such part."""
     found = _matches(text, wanted)
-    start = _start(text, _best(found))
+    start = _start(text, _best(found, len(wanted)))
     end = _end(text, start)
     shown = _Line("…" if text[:start].strip() else "")
     place = start
@@ -92,30 +94,40 @@ _Match = tuple[int, int, Phrase]
 
 
 def _matches(text: str, wanted: Sequence[Phrase]) -> list[_Match]:
-    """Return where the phrases are in *text*, in order; one inside of another is left out."""
+    """Return where the phrases are in *text*, in order, at least all near the first.
+
+    One inside of another is left out.
+    """
     longest_first = tuple(sorted(wanted, key=len, reverse=True))
     if text.isascii():  # the same, and many times as fast
         pattern = _ascii_pattern(longest_first)
         found = pattern.finditer(text.lower())
         return [(*match.span(), longest_first[(match.lastindex or 1) - 1]) for match in found]
-    by_first: dict[str, list[Phrase]] = {}
+    by_last: dict[str, list[Phrase]] = {}
     for phrase in longest_first:
-        by_first.setdefault(phrase[0], []).append(phrase)
-    spans: list[Span] = []
-    parts: list[str] = []
-    for start, end, folded in folding.words(text):
-        spans += [(start, end)] * len(folded)
-        parts += folded
+        by_last.setdefault(phrase[-1], []).append(phrase)
     matches: list[_Match] = []
-    reached = 0
-    for place, part in enumerate(parts):
-        for phrase in by_first.get(part, ()):
-            last = place + len(phrase)
-            if place >= reached and tuple(parts[place:last]) == phrase:
-                matches.append((spans[place][0], spans[last - 1][1], phrase))
-                reached = last
-                break
+    parts: list[str] = []
+    starts: list[int] = []
+    for start, end, folded in folding.words(text):
+        if matches and start > matches[0][0] + _FAR:
+            break
+        for part in folded:
+            parts.append(part)
+            starts.append(start)
+            for phrase in by_last.get(part, ()):
+                if tuple(parts[-len(phrase) :]) == phrase:
+                    _put(matches, (starts[-len(phrase)], end, phrase))
+                    break
     return matches
+
+
+def _put(matches: list[_Match], match: _Match) -> None:
+    """Add the next match in place of those inside of it, unless one reaches into it."""
+    while matches and matches[-1][0] >= match[0]:
+        matches.pop()
+    if not matches or matches[-1][1] <= match[0]:
+        matches.append(match)
 
 
 @lru_cache(maxsize=8)
@@ -125,7 +137,7 @@ def _ascii_pattern(wanted: Sequence[Phrase]) -> re.Pattern[str]:
     return re.compile(f"(?<![0-9a-z])(?:{groups})(?![0-9a-z])")
 
 
-def _best(found: Sequence[_Match]) -> int:
+def _best(found: Sequence[_Match], wanted: int) -> int:
     """Return where the first match begins that has the most different phrases soon behind it."""
     best, most = 0, 0
     for number, (left, _right, _phrase) in enumerate(found):
@@ -136,6 +148,8 @@ def _best(found: Sequence[_Match]) -> int:
             near.add(phrase)
         if len(near) > most or number == 0:
             best, most = left, len(near)
+        if most == wanted:
+            break
     return best
 
 
