@@ -41,8 +41,8 @@ _STORED = (
     "LEFT JOIN text_progress AS p ON p.number = s.number WHERE s.number = ?"
 )
 _ADVANCE = (
-    "INSERT INTO text_progress VALUES (?1, ?2, ?3, ?4) ON CONFLICT (number) DO UPDATE "
-    "SET sequence = ?2, rows = ?3, bytes = bytes + ?4"
+    "INSERT INTO text_progress VALUES (?, ?, ?, ?) ON CONFLICT (number) DO UPDATE "
+    "SET sequence = excluded.sequence, rows = excluded.rows, bytes = bytes + excluded.bytes"
 )
 GONE = (
     "SELECT number FROM text_progress AS p "
