@@ -8,7 +8,9 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, get_args
 
-from statebackend import BadSession, StateBackend, StateBackendError
+import pytest
+
+from statebackend import BadSession, StateBackend, StateBackendError, StorageError, across
 from statebackend.readers import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
 
@@ -50,16 +52,33 @@ def questions(backend: StateBackend, session_ids: list[str]) -> dict[str, Callab
 
 
 def differences(
-    backend: StateBackend, session_ids: list[str], rng: random.Random | None = None, count: int = 0
+    backend: StateBackend,
+    session_ids: list[str],
+    *,
+    some: random.Random | None = None,
+    usable: bool = True,
 ) -> dict[str, tuple[Any, Any]]:
     """Return what the catalogue and a scan answer differently, about these and a missing one.
 
-    With *rng*, only so many questions are asked.
+    With *some*, only a few questions are asked. A *usable* catalogue must answer all of them.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        if usable:
+            patch.setattr(across, "_log_failure", _refuse)
+        return _differences(backend, session_ids, some)
+
+
+def _refuse(error: StorageError) -> None:
+    raise AssertionError("a scan had to answer") from error
+
+
+def _differences(
+    backend: StateBackend, session_ids: list[str], some: random.Random | None
+) -> dict[str, tuple[Any, Any]]:
     asked = [*session_ids, UNKNOWN_ID]
     catalogued = questions(backend, asked)
     scanned = questions(StateBackend(backend.directory, catalogue=False), asked)
-    names = rng.sample(sorted(catalogued), count) if rng else list(catalogued)
+    names = some.sample(sorted(catalogued), 5) if some else list(catalogued)
     both = {name: (_answer(catalogued[name]), _answer(scanned[name])) for name in names}
     return {name: (one, other) for name, (one, other) in both.items() if one != other}
 

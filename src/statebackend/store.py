@@ -6,7 +6,7 @@ import builtins
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -212,28 +212,26 @@ class StateBackend:
             ids.check_session_id(parent_session_id, "parent_session_id")
         if profile is not None:
             validation.check_text("profile", profile, empty=True)
-        listed = scan.listing(self.directory)
-        stems = _between(_after(listed.stems, after), since, until)
         if limit == 0:
             return []
         matches = _Filter(status, profile, parent_session_id, roots)
-        looked_at = len(stems) if matches.all_match else 0 if limit is None else _LOOKED_AT_FIRST
+        whole = limit is None and after is None and since is None and until is None
+        if whole and not matches.all_match:
+            return list(filter(matches, self._across().each(matches.question())))
+        listed = scan.listing(self.directory)
+        stems = _between(_after(listed.stems, after), since, until)
+        looked_at = len(stems) if matches.all_match else _LOOKED_AT_FIRST
         first, rest = stems[:looked_at], stems[looked_at:]
         each = scan.read_each(self.directory, scan.read_summary, first, listed)
         found = list(islice(filter(matches, each), limit))
         if not rest or len(found) == limit:
             return found
-        from statebackend.catalogue import query
-
-        question = query.summary(
-            status=status, profile=profile, parent_session_id=parent_session_id, roots=roots
-        )
         left = None if limit is None else limit - len(found)
 
         def take(each: Iterator[SessionInfo | BadSession]) -> list[SessionInfo | BadSession]:
             return list(islice(filter(matches, each), left))
 
-        return found + self._across().ask(question, take, rest)
+        return found + self._across().ask(matches.question(), take, rest)
 
     def children(self, session_id: str) -> builtins.list[SessionInfo | BadSession]:
         """Return the sessions whose parent is *session_id*, newest first.
@@ -455,12 +453,10 @@ class StateBackend:
         if len(stems) <= _LOOKED_AT_FIRST:
             return scan.read_each(self.directory, question.read, stems)
         place = {stem: number for number, stem in enumerate(stems)}
+        from statebackend.catalogue.query import session_id
+
         return self._across().ask(
-            question,
-            lambda each: sorted(
-                each, key=lambda one: place[(one[0] if isinstance(one, tuple) else one).session_id]
-            ),
-            stems,
+            question, lambda each: sorted(each, key=lambda one: place[session_id(one)]), stems
         )
 
     def _totals(
@@ -504,6 +500,12 @@ class _Filter:
     def all_match(self) -> bool:
         """Tell whether it asks for nothing."""
         return self == _Filter(None, None, None, roots=False)
+
+    def question(self) -> Question[SessionInfo]:
+        """Return what to ask the catalogue, which leaves most others out by itself."""
+        from statebackend.catalogue import query
+
+        return query.summary(**asdict(self))
 
     def __call__(self, one: SessionInfo | BadSession) -> bool:
         return isinstance(one, BadSession) or (

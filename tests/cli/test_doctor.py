@@ -186,3 +186,20 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is not installed has no version, and that is no error."""
     monkeypatch.setattr(doctor, "_PACKAGES", ("statebackend-of-tomorrow",))
     assert doctor._versions()["statebackend-of-tomorrow"] is None
+
+
+def test_the_state_of_the_cache(cli: Cli, backend: StateBackend) -> None:
+    """Where it is, and once it is made how large and what is in it; one option makes it anew."""
+    samples.series(backend, 3)
+    cache = parsed(cli("doctor", "--json"))["cache"]
+    assert cache["size_bytes"] is None
+    assert "(not made yet)" in cli("doctor").stdout
+    path = Path(cache["path"])
+    assert not path.exists()
+    cache = parsed(cli("doctor", "--rebuild-cache", "--json"))["cache"]
+    assert (cache["path"], cache["sessions"], cache["problem"]) == (str(path), 3, None)
+    assert cache["size_bytes"] >= path.stat().st_size > 0
+    assert "3 sessions" in cli("doctor").stdout
+    path.write_bytes(b"noise" * 100)
+    assert "cannot be used" in cli("doctor").stdout
+    assert parsed(cli("doctor", "--rebuild-cache", "--json"))["cache"]["sessions"] == 3

@@ -46,5 +46,5 @@ DEMANDS = {
     "SB-41": "The user's prompt is a message of the reserved kernel producer, without a cost",
 }
 
-NOT_BUILT_YET = frozenset({"SB-39"})
+NOT_BUILT_YET: frozenset[str] = frozenset()
 """Demands that no code meets yet: they have no test, and the README says so."""

@@ -209,7 +209,7 @@ def histories(folder: Path, seed: int) -> None:
             getattr(history, name)()
             done.append(name)
             asked = history._rng.sample(history.stems, min(1, len(history.stems)))
-            different = differences(history.backend, asked, history._rng, 5)
+            different = differences(history.backend, asked, some=history._rng)
             assert not different, (seed, done, different)
     finally:
         history.close_all()

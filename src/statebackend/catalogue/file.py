@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Action = Callable[[sqlite3.Connection], _T]
 _BUSY_TIMEOUT_S = 5.0
+_PAGE_BYTES = 4096
 _BUILDING_TIMEOUT_S = 5.0
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 # What is asked first is known to be right, so the generic error is about the file as well.
@@ -89,7 +90,9 @@ def _opened(path: Path, directory: Path) -> sqlite3.Connection:
 
 def _connected(path: Path, directory: Path) -> sqlite3.Connection:
     """Connect to an existing file. Raises :class:`_Unfit`, also for one that is damaged."""
-    os.lstat(path)  # FileNotFoundError, which SQLite does not tell from other errors
+    size = os.lstat(path).st_size  # FileNotFoundError, which SQLite does not tell from others
+    if size % _PAGE_BYTES:
+        raise _Unfit("was cut")
     driver = sqlite3.connect(
         sqlite_uri(path, "mode=rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
     )
@@ -125,6 +128,7 @@ def _build(path: Path, directory: Path) -> None:
     _remove(building)
     os.close(os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(building, isolation_level=None)) as driver:
+        driver.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         driver.execute("PRAGMA journal_mode = WAL")
         driver.execute("BEGIN")
         for statement in DDL:

@@ -10,8 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from statebackend import readers, rows, scan
 from statebackend.catalogue.look import in_order
@@ -21,38 +20,40 @@ from statebackend.values import BadSession, CostTotals, SessionInfo, SessionStat
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
-Entries = Iterator[tuple[str, _T]]
 
 
 class Question(NamedTuple, Generic[_T_co]):
     """What is asked of every session.
 
-    ``read`` answers it from a file, ``select`` from the catalogue: stems and answers, newest first.
+    ``read`` answers it from a file, ``select`` from the catalogue, newest first. An answer is the
+    session's summary, or a pair of that and what else was asked.
     """
 
     read: scan.Reader[_T_co]
-    select: Callable[[sqlite3.Connection], Entries[_T_co]]
+    select: Callable[[sqlite3.Connection], Iterator[_T_co]]
 
 
 def each(
     current: Current, directory: Path, question: Question[_T], stems: Collection[str] | None
 ) -> Iterator[_T | BadSession]:
     """Return the answers of these sessions (None: all), newest first, lazily, as a scan would."""
-    entries: Entries[_T | BadSession] = cast(
-        "Entries[_T | BadSession]", question.select(current.driver)
-    )
+    entries: Iterator[_T | BadSession] = question.select(current.driver)
     if current.unread:
-        listed = current.look.listed
-        unread = (
-            (stem, one)
-            for stem in current.unread
-            for one in scan.read_each(directory, question.read, [stem], listed)
+        unread = scan.read_each(directory, question.read, current.unread, current.look.listed)
+        entries = heapq.merge(
+            entries, unread, key=lambda one: in_order(session_id(one)), reverse=True
         )
-        entries = heapq.merge(entries, unread, key=lambda entry: in_order(entry[0]), reverse=True)
     if stems is None:
-        return (one for _stem, one in entries)
+        return entries
     wanted = frozenset(stems)
-    return (one for stem, one in entries if stem in wanted)
+    return (one for one in entries if session_id(one) in wanted)
+
+
+def session_id(answer: object) -> str:
+    """Return the id of the session that an answer is about."""
+    summary = answer[0] if isinstance(answer, tuple) else answer
+    assert isinstance(summary, SessionInfo | BadSession)
+    return summary.session_id
 
 
 # -- the questions ---------------------------------------------------------------------------------
@@ -83,10 +84,7 @@ def summary(
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     query = f"SELECT {_INFO} FROM sessions {where} {_NEWEST_FIRST}"
 
-    def select(driver: sqlite3.Connection) -> Entries[SessionInfo]:
-        return ((row[0], _info(row)) for row in driver.execute(query, given))
-
-    return Question(scan.read_summary, select)
+    return Question(scan.read_summary, lambda driver: map(_info, driver.execute(query, given)))
 
 
 def totals() -> Question[tuple[SessionInfo, CostTotals]]:
@@ -97,31 +95,26 @@ def totals() -> Question[tuple[SessionInfo, CostTotals]]:
 def groups(by: str) -> Question[tuple[SessionInfo, readers.Groups]]:
     """Ask for the sums by group."""
 
-    def select(driver: sqlite3.Connection) -> Entries[tuple[SessionInfo, readers.Groups]]:
-        for stem, info, found in _details(driver, "costs", f"key, {TOTALS}", by):
-            yield stem, (info, [(row[0], rows.cost_totals(row[1:])) for row in found])
+    def select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, readers.Groups]]:
+        for info, found in _details(driver, "costs", f"key, {TOTALS}", by):
+            yield info, [(row[0], rows.cost_totals(row[1:])) for row in found]
 
     return Question(readers.groups(by), select)
 
 
 def plan_rules() -> Question[tuple[SessionInfo, list[tuple[str, str, int]]]]:
     """Ask how often each rule took each decision."""
-
-    def select(driver: sqlite3.Connection) -> Entries[tuple[SessionInfo, list[Any]]]:
-        for stem, info, found in _details(driver, "plan_rules", "decided_by, decision, count"):
-            yield stem, (info, found)
-
-    return Question(readers.plan_rules, select)
+    return Question(
+        readers.plan_rules,
+        lambda driver: _details(driver, "plan_rules", "decided_by, decision, count"),
+    )
 
 
 def producers() -> Question[tuple[SessionInfo, list[tuple[str, str, str]]]]:
     """Ask for the plug-in builds that the sessions refer to."""
-
-    def select(driver: sqlite3.Connection) -> Entries[tuple[SessionInfo, list[Any]]]:
-        for stem, info, found in _details(driver, "producers", "category, name, version"):
-            yield stem, (info, found)
-
-    return Question(readers.producers, select)
+    return Question(
+        readers.producers, lambda driver: _details(driver, "producers", "category, name, version")
+    )
 
 
 def below(
@@ -138,7 +131,7 @@ def below(
     # One that is read only in part has no entry, so nobody knows what is below it in there.
     condition = "" if sessions else f"WHERE stem IN ({_BELOW})"
     given = json.dumps(list(roots))
-    sessions += [one for _stem, one in _totals(current.driver, condition, {"roots": given})]
+    sessions += _totals(current.driver, condition, {"roots": given})
     return sessions, bad
 
 
@@ -153,6 +146,7 @@ _BELOW = (
 # -- from rows to values ---------------------------------------------------------------------------
 
 _Row = tuple[Any, ...]
+_time = datetime.fromisoformat
 _STATUSES = {status.value: status for status in SessionStatus}
 # The fields of a frozen dataclass, set one by one: its own __init__ takes more than twice as long.
 (
@@ -179,8 +173,11 @@ def _info(row: _Row) -> SessionInfo:
     _set_profile(info, profile)
     _set_status(info, _STATUSES.get(status, status))
     _set_depth(info, depth)
-    _set_started_at(info, _moment(started_at))
-    _set_ended_at(info, None if ended_at is None else _moment(ended_at))
+    # A time that is no time of ours is stored as bytes.
+    _set_started_at(info, _time(started_at) if type(started_at) is str else started_at.decode())
+    if ended_at is not None:
+        ended_at = _time(ended_at) if type(ended_at) is str else ended_at.decode()
+    _set_ended_at(info, ended_at)
     _set_cost_usd(info, cost)
     _set_unpriced_rows(info, unpriced)
     _set_live(info, live == 1)
@@ -188,33 +185,28 @@ def _info(row: _Row) -> SessionInfo:
     return info
 
 
-def _moment(stored: str | bytes) -> datetime | str:
-    """Return a time; what is stored as bytes is a text that is no time of ours."""
-    return datetime.fromisoformat(stored) if isinstance(stored, str) else stored.decode()
-
-
 def _totals(
-    driver: sqlite3.Connection, where: str, given: Mapping[str, str] = MappingProxyType({})
-) -> Entries[tuple[SessionInfo, CostTotals]]:
+    driver: sqlite3.Connection, where: str, given: Mapping[str, str] | None = None
+) -> Iterator[tuple[SessionInfo, CostTotals]]:
     columns = _of("sessions", TOTALS)
     query = f"SELECT {_INFO}, {columns} FROM sessions {where} {_NEWEST_FIRST}"
-    for row in driver.execute(query, given):
-        yield row[0], (_info(row[:_WIDTH]), rows.cost_totals(row[_WIDTH:]))
+    for row in driver.execute(query, given or {}):
+        yield _info(row[:_WIDTH]), rows.cost_totals(row[_WIDTH:])
 
 
 def _details(
     driver: sqlite3.Connection, table: str, columns: str, *given: str
-) -> Iterator[tuple[str, SessionInfo, list[_Row]]]:
+) -> Iterator[tuple[SessionInfo, list[Any]]]:
     """Return each session with its rows in a table of details: those of one *given* grouping."""
     of_one = "AND grouping = ?" if given else ""
     query = (
         f"SELECT {_of('sessions', _INFO)}, {table}.number, {_of(table, columns)} FROM sessions "
         f"LEFT JOIN {table} ON {table}.number = sessions.number {of_one} {_NEWEST_FIRST}"
     )
-    for stem, found in groupby(driver.execute(query, given), key=itemgetter(0)):
+    for _stem, found in groupby(driver.execute(query, given), key=itemgetter(0)):
         every = list(found)
         rows_of_it = [row[_WIDTH + 1 :] for row in every if row[_WIDTH] is not None]
-        yield stem, _info(every[0][:_WIDTH]), rows_of_it
+        yield _info(every[0][:_WIDTH]), rows_of_it
 
 
 def _of(table: str, columns: str) -> str:

@@ -10,7 +10,18 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.cli import endings, escape, folder, forms, moments, notices, output, texts
+from statebackend.catalogue.state import State, state_of
+from statebackend.cli import (
+    endings,
+    escape,
+    folder,
+    forms,
+    moments,
+    notices,
+    output,
+    progress,
+    texts,
+)
 from statebackend.cli.options import SessionsCommand, json_option
 from statebackend.values import BadSession, Recovery, SessionInfo, SessionStatus
 
@@ -46,18 +57,26 @@ class Sessions:
 
 
 @click.command("doctor", cls=SessionsCommand)
+@click.option(
+    "--rebuild-cache",
+    is_flag=True,
+    help="First throw the catalogue away and make it anew from the session files.",
+)
 @json_option
-def command(*, as_json: bool) -> None:
+def command(*, rebuild_cache: bool, as_json: bool) -> None:
     """Tell the state of the store and what needs a person.
 
-    Changes nothing. The exit code is 1 if there is a problem; a warning leaves it at 0.
+    Changes no session. The exit code is 1 if there is a problem; a warning leaves it at 0.
     """
     from statebackend import StateBackend
 
     backend = StateBackend()
+    if rebuild_cache:
+        _rebuild(backend.directory)
     versions, place = _versions(), _place(backend.directory)
     sessions = _counted(backend.scan())
     names = folder.look(backend.directory)
+    cache = state_of(backend.directory)
     recoveries = backend.recoveries()
     findings = [
         *_of_versions(),
@@ -68,10 +87,28 @@ def command(*, as_json: bool) -> None:
     ]
     if as_json:
         form = _form(versions, place, sessions, names, findings)
+        form["cache"] = {**asdict(cache), "path": str(cache.path)}
         output.write_json({**form, "recoveries": [forms.recovery(one) for one in recoveries]})
     else:
-        _write(versions, place, sessions, findings)
+        _write(versions, place, sessions, _cache(cache), findings)
     endings.end(found=any(finding.severity == "problem" for finding in findings))
+
+
+def _rebuild(directory: Path) -> None:
+    from statebackend.catalogue import Catalogue
+
+    with progress.reported("Reading") as report:
+        Catalogue(directory).rebuild(report)
+
+
+def _cache(cache: State) -> str:
+    if cache.size_bytes is None:
+        return f"{cache.path} (not made yet)"
+    size = f"{cache.size_bytes / 1e6:,.1f} MB"
+    if cache.problem is not None:
+        return f"{cache.path} ({size}, cannot be used: {cache.problem})"
+    text = f", {cache.text_bytes / 1e6:,.1f} MB of text to search" if cache.text_bytes else ""
+    return f"{cache.path} ({size}, schema {cache.schema}, {cache.sessions:,} sessions{text})"
 
 
 def _versions() -> dict[str, str | None]:
@@ -221,6 +258,7 @@ def _write(
     versions: dict[str, str | None],
     place: dict[str, Any],
     sessions: Sessions,
+    cache: str,
     findings: list[Finding],
 ) -> None:
     counts = ", ".join(f"{count:,} {word}" for word, count in sorted(sessions.by_status.items()))
@@ -231,6 +269,7 @@ def _write(
         "file system": place["file_system"] or "unknown",
         "sessions": f"{sessions.total:,}" + (f" ({counts})" if counts else ""),
         "live": f"{sessions.live:,}",
+        "cache": cache,
     }
     for name, value in facts.items():
         output.write(f"{name:<13} {escape.line(value)}\n")
