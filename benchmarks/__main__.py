@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import (
     appending,
+    catalogue,
     damage,
     listing,
     migrating,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "scan": listing.scan,
     "index": searching.building,
     "search": searching.asking,
+    "catalogue": catalogue.across,
     "import": starting.importing,
     "list": starting.listing,
     "migrate": migrating.many,

@@ -1,0 +1,85 @@
+"""The catalogue of many sessions, when it is warm: against a bare look at every file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.lab import Lab
+from benchmarks.listing import many_sessions
+from benchmarks.measure import Figure, interleave, must_equal, ratio
+from statebackend import StateBackend
+from statebackend.catalogue import Catalogue, query
+
+_CHILDREN = 20
+
+
+def across(lab: Lab) -> Iterator[Figure]:
+    """Give all summaries, and one tree among 100,000 sessions.
+
+    The summaries are held against scandir and a stat of every file; the children and the inclusive
+    cost of one session against the check of the catalogue alone, with which any question begins.
+    """
+    count, rounds = lab.size(100_000, 1_000), lab.size(9, 5)
+    with _catalogue(lab, count) as (catalogue, root):
+        backend = StateBackend(catalogue.directory)
+        scanning = StateBackend(catalogue.directory, catalogue=False)
+        what = f"all summaries of {count:,} sessions"
+        must_equal(what, catalogue.ask(query.summary(), list), list(scanning.scan()))
+        must_equal(what, len(_look(catalogue.directory)), count)
+        taken = interleave(
+            lambda: catalogue.ask(query.summary(), list),
+            lambda: _look(catalogue.directory),
+            rounds=rounds,
+        )
+        yield ratio(what, taken, target=2.0, items=count)
+
+        what = f"children of one of {count:,} sessions"
+        nodes = scanning.tree(root).nodes
+        must_equal(what, backend.children(root), [node.session for node in nodes[:0:-1]])
+        taken = interleave(lambda: backend.children(root), catalogue.refresh, rounds=rounds)
+        yield ratio(what, taken, target=1.05, unit="ms")
+
+        what = f"cost of a tree among {count:,} sessions"
+        must_equal(what, backend.cost(root, tree=True).inclusive, nodes[0].inclusive)
+        taken = interleave(lambda: backend.cost(root, tree=True), catalogue.refresh, rounds=rounds)
+        yield ratio(what, taken, target=1.05, unit="ms")
+
+
+def _look(directory: Path) -> dict[str, os.stat_result]:
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+
+
+@contextmanager
+def _catalogue(lab: Lab, count: int) -> Iterator[tuple[Catalogue, str]]:
+    """Give the filled catalogue of so many sessions, and one of them that has children."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    with many_sessions(lab, count) as directory, lab.folder() as cache:
+        root = _make_family(directory)
+        time.sleep(0.2)  # what changed just now may not be relied on
+        os.environ["XDG_CACHE_HOME"] = str(cache)
+        try:
+            catalogue = Catalogue(directory)
+            catalogue.refresh()
+            yield catalogue, root
+        finally:
+            del os.environ["XDG_CACHE_HOME"]
+            if before is not None:
+                os.environ["XDG_CACHE_HOME"] = before
+
+
+def _make_family(directory: Path) -> str:
+    """Give one session some children, spread over the folder, and return its id."""
+    paths = sorted(directory.iterdir())
+    root = paths[len(paths) // 2].stem
+    for path in paths[:: len(paths) // _CHILDREN]:
+        if path.stem != root:
+            driver = sqlite3.connect(path, isolation_level=None)
+            driver.execute("UPDATE session_meta SET parent_session_id = ?", (root,))
+            driver.close()
+    return root
