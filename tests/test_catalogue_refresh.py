@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from statebackend import StateBackend
-from statebackend.catalogue import Catalogue
-from tests.session_files import call, full, new, path_of
+import pytest
+
+from statebackend import StateBackend, StorageBusy
+from statebackend.catalogue import Catalogue, refresh
+from tests.session_files import call, full, new, path_of, sql
 
 
 def entries(catalogue: Catalogue, columns: str = "stem") -> list[tuple[Any, ...]]:
@@ -72,3 +76,123 @@ def test_it_is_for_its_owner_only_and_outside_the_sessions(
     catalogue.refresh()
     assert stat.S_IMODE(catalogue.path.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["sessions"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "title"),
+    [
+        (b"list  the\n files", "list the files"),
+        (b'{"text": "list the files"}', "list the files"),
+        (b'{"role": "user", "content": [{"type": "text", "text": "hello"}]}', "hello"),
+        (b'"a word"', "a word"),
+        (b"12", "12"),
+        (b'{"other": 1}', None),
+        (b"[]", None),
+        (b"\xff\xfe\x00", None),
+        (b"", None),
+        (b"[" * 5000, "[" * 200),
+        (("ä" * 40_000).encode(), "ä" * 200),
+    ],
+)
+def test_the_title_is_the_beginning_of_the_first_prompt(
+    backend: StateBackend, payload: bytes, title: str | None
+) -> None:
+    """In one line, from text or from JSON with one; None where the bytes are no text."""
+    with backend.create("default") as session:
+        session.append_prompt(payload=payload, schema_version="1")
+        session.append_prompt(payload=b"a later one", schema_version="1")
+    assert entries(Catalogue(backend.directory), "title") == [(title,)]
+
+
+def test_a_session_open_here_is_read_again(backend: StateBackend) -> None:
+    """Also one that is only read here: a scan has its own ways with those."""
+    session_id = full(backend)
+    time.sleep(0.15)
+    catalogue = Catalogue(backend.directory)
+    assert entries(catalogue, "mtime_ns IS NULL") == [(0,)]
+    with backend.read(session_id):
+        assert entries(catalogue, "mtime_ns IS NULL") == [(1,)]
+    time.sleep(0.15)
+    assert entries(catalogue, "mtime_ns IS NULL") == [(0,)]
+
+
+def test_what_was_read_just_after_a_change_is_not_relied_on(backend: StateBackend) -> None:
+    """A further change may leave the file's times as they are; later it is."""
+    new(backend)
+    catalogue = Catalogue(backend.directory)
+    assert entries(catalogue, "mtime_ns IS NULL") == [(1,)]
+    time.sleep(0.15)
+    assert entries(catalogue, "mtime_ns IS NULL") == [(0,)]
+
+
+def test_a_file_with_a_second_name_is_read_again(backend: StateBackend) -> None:
+    """It may be in the middle of a recovery, which a scan looks for each time."""
+    path = path_of(backend, new(backend))
+    os.link(path, path.with_name("copy"))
+    time.sleep(0.15)
+    assert entries(Catalogue(backend.directory), "mtime_ns IS NULL") == [(1,)]
+
+
+def test_progress_is_told(backend: StateBackend) -> None:
+    """How many of how many files have been read; nothing when none need be."""
+    for _ in range(3):
+        new(backend)
+    time.sleep(0.15)
+    told: list[tuple[int, int]] = []
+    catalogue = Catalogue(backend.directory)
+    catalogue.refresh(lambda done, of: told.append((done, of)))
+    catalogue.refresh(lambda done, of: told.append((done, of)))
+    assert told == [(3, 3)]
+
+
+def test_a_folder_that_changes_without_end_is_given_up(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that takes each entry away: the caller scans instead."""
+    new(backend)
+    time.sleep(0.15)
+    catalogue = Catalogue(backend.directory)
+    catalogue.refresh()
+    read = refresh._read
+
+    def disturbed(*arguments: Any, **options: Any) -> None:
+        read(*arguments, **options)
+        with closing(sqlite3.connect(catalogue.path, isolation_level=None)) as other:
+            other.execute("UPDATE sessions SET size = 1")
+            other.execute("UPDATE folder SET digest = NULL")
+
+    monkeypatch.setattr(refresh, "_read", disturbed)
+    sql(catalogue.path, "UPDATE folder SET digest = NULL")
+    sql(catalogue.path, "UPDATE sessions SET size = 1")
+    with pytest.raises(StorageBusy, match="faster than the catalogue follows"):
+        catalogue.refresh()
+    assert len(backend.tree().nodes) == 1
+    assert len(backend.tree(next(backend.ids())).nodes) == 1
+
+
+def test_an_older_reading_of_another_process_is_no_answer(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put in between reading and answering is found, and read again."""
+    session_id = new(backend, events=1)
+    time.sleep(0.15)
+    catalogue = Catalogue(backend.directory)
+    catalogue.refresh()
+    with backend.open(session_id) as session:
+        call(session)
+    time.sleep(0.15)
+    ((stem, *old),) = sql(catalogue.path, "SELECT stem, size, ctime_ns, events FROM sessions")
+    read = refresh._read
+    times: list[int] = []
+
+    def late(*arguments: Any, **options: Any) -> None:
+        read(*arguments, **options)
+        times.append(1)
+        if len(times) == 1:
+            statement = "UPDATE sessions SET (size, ctime_ns, events) = (?, ?, ?) WHERE stem = ?"
+            sql(catalogue.path, statement, *old, stem)
+            sql(catalogue.path, "UPDATE folder SET digest = NULL")
+
+    monkeypatch.setattr(refresh, "_read", late)
+    assert entries(catalogue, "events") == [(2,)]
+    assert len(times) == 2
