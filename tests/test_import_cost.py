@@ -83,6 +83,18 @@ def test_reading_commands_load_no_orm(
     assert not loaded & ORM
 
 
+def test_a_listing_of_the_newest_loads_no_catalogue(
+    tmp_path: Path, child_environment: dict[str, str]
+) -> None:
+    """Who asks for a page of the newest pays nothing for questions about all."""
+    code = (
+        "from statebackend import StateBackend\n"
+        f"StateBackend({str(tmp_path)!r}).list()\n"
+        "import sys; assert 'statebackend.catalogue' not in sys.modules"
+    )
+    assert "sqlite3" in loaded_by(child_environment, "-c", code)
+
+
 def test_json_output_loads_no_rich(tmp_path: Path, child_environment: dict[str, str]) -> None:
     """JSON for a program pays nothing for tables."""
     environment = child_environment | {"XDG_STATE_HOME": str(tmp_path)}

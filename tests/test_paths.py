@@ -85,3 +85,16 @@ def test_without_hard_links_a_name_is_still_never_taken_twice(
         paths.link_new(tmp_path / "new", tmp_path / "old")
     paths.link_new(tmp_path / "new", tmp_path / "free")
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["free", "old"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("/abs/y", "/abs/y/agent"), ("", "/h/.cache/agent"), ("x", "/h/.cache/agent")],
+)
+def test_the_cache_folder_is_as_the_standard_says(
+    monkeypatch: pytest.MonkeyPatch, value: str, expected: str
+) -> None:
+    """Unset, empty and relative values fall back to ~/.cache."""
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert paths.cache_directory() == Path(expected)
