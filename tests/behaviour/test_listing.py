@@ -178,17 +178,29 @@ def test_foreign_words_and_times_are_shown_as_they_are(backend: StateBackend) ->
     assert {column: getattr(info, column) for column in foreign} == foreign
 
 
-@pytest.mark.parametrize("value", [b"\xff\x00", 7, 2.5])
-def test_values_of_another_type_do_not_end_the_listing(
-    backend: StateBackend, value: bytes | float
-) -> None:
-    """A blob or a number where a time belongs is shown as text, like any other foreign form."""
+@pytest.mark.parametrize("value", [7, 2.5])
+def test_numbers_for_times_do_not_end_the_listing(backend: StateBackend, value: float) -> None:
+    """SQLite keeps them as text in a column of text, which is shown like any other foreign form."""
     path = path_of(backend, full(backend))
     sql(path, "UPDATE session_meta SET started_at = ?, ended_at = ?", value, value)
     sql(path, "UPDATE events SET timestamp = ?", value)
     (listed,) = backend.list()
-    assert isinstance(getattr(listed, "started_at", None), str)
+    assert getattr(listed, "started_at", None) == str(value)
     with backend.read(path.stem) as view:
+        assert {event.timestamp for event in view.events()} == {str(value)}
+
+
+def test_a_blob_for_a_time_is_a_flagged_row(backend: StateBackend) -> None:
+    """In the one row of a session it is damage, as at open; in an event it is shown as text."""
+    sound, damaged = path_of(backend, full(backend)), path_of(backend, full(backend))
+    sql(damaged, "UPDATE session_meta SET started_at = ?", b"\xff\x00")
+    sql(sound, "UPDATE events SET timestamp = ?", b"\xff\x00")
+    found = {one.session_id: one for one in backend.list()}
+    flagged = found[damaged.stem]
+    assert isinstance(flagged, BadSession)
+    assert "started_at is of another type" in flagged.problem
+    assert isinstance(found[sound.stem], SessionInfo)
+    with backend.read(sound.stem) as view:
         assert {type(event.timestamp) for event in view.events()} == {str}
 
 
