@@ -73,6 +73,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_reading_commands_work_beside_a_writer_and_write_nothing(old: Path) -> None:
     """While another process holds the write lock they answer; no byte and no name changes."""
     with subprocess.Popen(
@@ -101,6 +102,7 @@ def test_reading_commands_leave_a_closed_file_alone(old: Path) -> None:
     assert samples.contents(old.parent) == before
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("SB-09")
 def test_upgrade_and_stamp_from_an_installed_package(old: Path, site: Path, tmp_path: Path) -> None:
     """Steps one by one, a stamp that is true, and the last version; rows and structure hold."""
@@ -119,6 +121,7 @@ def test_upgrade_and_stamp_from_an_installed_package(old: Path, site: Path, tmp_
     assert [path.name for path in (old.parent / ".locks").iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_stamp_that_is_not_true_is_refused(old: Path, site: Path) -> None:
     """A version whose tables the file does not have cannot be stamped; nothing changes."""
     before = old.read_bytes()
@@ -156,6 +159,7 @@ def test_a_newer_file_is_refused_untouched(old: Path) -> None:
     assert list(old.parent.iterdir()) == [old]
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("SB-05")
 def test_a_session_that_a_program_writes_is_not_changed(old: Path) -> None:
     """Upgrade and stamp name the writer and stop."""
@@ -186,6 +190,7 @@ def test_a_damaged_file_is_not_migrated(old: Path, site: Path) -> None:
     assert old.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_there_is_no_way_back(old: Path) -> None:
     """Downgrade says so, with or without a session."""
     assert "brought back" in refused(on(old, "downgrade", "base"))

@@ -63,6 +63,7 @@ def test_a_whole_life(recording: Recording) -> None:
     assert found["one more"] > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("live", [killed, beside_a_reader])
 def test_other_lives(recording: Recording, live: Callable[[Recording], None]) -> None:
     """At every sixth step, with whatever is kept."""

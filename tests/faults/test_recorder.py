@@ -31,6 +31,7 @@ def _after(recording: Recording) -> Disk:
     return disk
 
 
+@pytest.mark.slow
 def test_what_was_recorded_gives_the_folder_as_it_is(recording: Recording) -> None:
     """After two processes, one of which was killed: every name, and every byte, but SQLite's index.
 
@@ -50,6 +51,7 @@ def test_what_was_recorded_gives_the_folder_as_it_is(recording: Recording) -> No
     assert {step.call for step in recording.steps()} == set(Call) - {Call.FAULT}
 
 
+@pytest.mark.slow
 def test_threads_take_turns(recording: Recording) -> None:
     """Each write of four threads is recorded once, at the place where it went."""
     recording.run("write_in_threads")
@@ -66,6 +68,7 @@ def _syncs_of_the_log(recording: Recording) -> int:
     return sum(step.call is Call.SYNC and step.path.endswith("-wal") for step in recording.steps())
 
 
+@pytest.mark.slow
 @pytest.mark.conformance("SB-19")
 @pytest.mark.parametrize(
     "fault, errors",
@@ -93,6 +96,7 @@ def test_a_call_that_fails_in_a_commit_can_be_settled(
     assert_whole(session_file(backend, programs.SESSION_ID))
 
 
+@pytest.mark.slow
 def test_the_failing_call_is_the_one_that_was_asked_for(recording: Recording) -> None:
     """Only the n-th call that matches fails, or all from there on; nothing of it happens."""
     said = recording.run("write_lines", faults=[Fault("write", 2, "*/one")])
