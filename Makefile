@@ -59,6 +59,7 @@ bench: $(DEVELOP) ## measure against bare sqlite3, print the table of ratios
 
 bench-smoke: $(DEVELOP) ## run every benchmark once, small: do they work at all
 	$(BIN)/python -m benchmarks --smoke
+	$(BIN)/python -m benchmarks.scale --largest 100
 
 # The peers bring a hundred packages, so they have an environment of their own.
 $(PEERS)/.installed: pyproject.toml benchmarks/peers/constraints.txt

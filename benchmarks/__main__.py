@@ -35,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     "replay": replaying.replay,
     "memory": replaying.memory,
     "newest": listing.newest,
+    "large": listing.large,
     "scan": listing.scan,
     "index": searching.building,
     "search": searching.asking,

@@ -23,8 +23,8 @@ Answer = tuple[object, ...]
 
 
 def newest(lab: Lab) -> Iterator[Figure]:
-    """List the newest 20 of 10,000 sessions, against scandir, sort and 20 bare opens."""
-    count, rounds = lab.size(10_000, 200), lab.size(101, 11)
+    """List the newest 20 of 100,000 sessions, against scandir, sort and 20 bare opens."""
+    count, rounds = lab.size(100_000, 200), lab.size(31, 11)
     what = f"newest {_NEWEST} of {count:,} sessions"
     with many_sessions(lab, count) as directory:
         backend = StateBackend(directory)
@@ -46,6 +46,21 @@ def scan(lab: Lab) -> Iterator[Figure]:
             lambda: list(backend.scan()), lambda: _scan_bare(directory), rounds=rounds
         )
     yield ratio(what, taken, target=1.0, items=count)
+
+
+def large(lab: Lab) -> Iterator[Figure]:
+    """List a page with one session of 1 GB in it, against the same page without."""
+    megabytes, rounds = lab.size(1_000, 10), lab.size(101, 11)
+    with many_sessions(lab, _NEWEST) as without, many_sessions(lab, _NEWEST - 1) as beside:
+        many.template(beside, megabytes, 1_000_000)
+        ours, bare = StateBackend(beside), StateBackend(without)
+        for backend in (ours, bare):
+            must_equal("the pages", len(_answers(backend.list(limit=_NEWEST))), _NEWEST)
+        taken = interleave(
+            lambda: ours.list(limit=_NEWEST), lambda: bare.list(limit=_NEWEST), rounds=rounds
+        )
+    what = f"page of {_NEWEST}, one session of {megabytes:,} MB, against none"
+    yield ratio(what, taken, target=1.1, unit="ms")
 
 
 def _newest_bare(directory: Path) -> list[Answer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import struct
@@ -70,6 +71,30 @@ def log_bytes(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def test_a_log_that_is_cut_while_its_first_page_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another program's checkpoint: after any read, it is found in full or not at all."""
+    path = logged(tmp_path, 4096)
+    content, pread = log_of(path).read_bytes(), os.pread
+    found = set()
+    for cut_after in range(40):
+        log_of(path).write_bytes(content)
+        left = itertools.count(cut_after, -1)
+
+        def cutting(descriptor: int, size: int, at: int, left: Iterator[int] = left) -> bytes:
+            if next(left) == 0:
+                os.truncate(log_of(path), 0)
+            return pread(descriptor, size, at)
+
+        monkeypatch.setattr(os, "pread", cutting)
+        with log_bytes(path) as descriptor:
+            page = wal.newest_page_1(descriptor)
+        monkeypatch.undo()
+        found.add(page if page is None else len(page))
+    assert found == {None, 4096}
 
 
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])

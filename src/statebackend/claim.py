@@ -310,13 +310,18 @@ class OpenFile:
     def watch(self, path: Path) -> int:
         """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
 
-        Closed earlier, it would take SQLite's locks away.
+        Closed earlier, it would take SQLite's locks away. One that an earlier handle left, while
+        another connection is open still, serves again.
         """
         with _registry.mutex:
             assert self.key is not None
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            _registry.watched.setdefault(self.key, []).append(descriptor)
-            return descriptor
+            watched = _registry.watched.setdefault(self.key, [])
+            found = path.lstat()
+            for descriptor in watched:
+                if os.path.samestat(os.fstat(descriptor), found):
+                    return descriptor
+            watched.append(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+            return watched[-1]
 
 
 def keep_in_child(connection: object) -> None:

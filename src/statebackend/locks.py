@@ -63,9 +63,10 @@ class SqliteLocks:
         last connection.
         """
         if self.keep():
-            self._backed = False
-            _set(self._database, fcntl.F_UNLCK, _SHARED)
-            _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
+            if self._backed:  # not twice: the descriptors may serve the next handle by then
+                self._backed = False
+                _set(self._database, fcntl.F_UNLCK, _SHARED)
+                _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
         else:
             _back(self._database, _SHARED)
 

@@ -91,10 +91,11 @@ def newest_page_1(descriptor: int) -> bytes | None:
     Only frames of that page are checked, so it costs little on a long log. An image whose checksum
     is wrong does not count.
     """
-    order, _seed, salts = _header(os.pread(descriptor, _HEADER, 0))
+    begin = os.pread(descriptor, _HEADER, 0)
+    order, _seed, salts = _header(begin)
     if order is None or salts is None:
         return None
-    page_size = _page_size(os.pread(descriptor, 4, 8))
+    page_size = _page_size(begin[8:12])
     committed: list[int] = []
     waiting: list[int] = []
     position = _HEADER
@@ -110,12 +111,13 @@ def newest_page_1(descriptor: int) -> bytes | None:
         position += _FRAME_HEADER + page_size
     for at in reversed(committed):
         before = 24 if at == _HEADER else at - page_size - 8
-        seed = _stored(os.pread(descriptor, 8, before))
+        sums = os.pread(descriptor, 8, before)
         image = os.pread(descriptor, _FRAME_HEADER + page_size, at)
-        # A writer may have begun the log anew meanwhile, and have put another page there.
+        # A writer may have begun the log anew meanwhile, and have put another page there, or a
+        # fold have cut it.
         same = image[:4] == _PAGE_1 and image[8:16] == salts
         whole = same and len(image) == _FRAME_HEADER + page_size
-        if whole and _frame_sums(order, [seed], image) == [_stored(image[16:24])]:
+        if whole and _frame_sums(order, [_stored(sums)], image) == [_stored(image[16:24])]:
             return image[_FRAME_HEADER:]
     return None
 

@@ -285,6 +285,25 @@ def test_a_log_that_is_just_being_taken_away_is_not_written(
     assert_whole(session_file(backend, session_id))
 
 
+def test_opening_beside_a_view_that_stays_leaves_no_descriptors(
+    backend: StateBackend, session_id: str
+) -> None:
+    """They may not be closed while the view is open, so each next writer uses them again."""
+    folder = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
+    with backend.read(session_id):
+        counts = []
+        for number in range(5):
+            with backend.open(session_id) as session:
+                append(session, str(number))
+                touch(session)
+                fold_log_in(session)
+                assert names(session)["log"].exists()
+            counts.append(len(list(folder.iterdir())))
+    assert counts[1:] == counts[:1] * 4
+    assert stored(backend, session_id) == list("01234")
+    assert litter(backend) == set()
+
+
 def test_a_closed_session_has_no_locks(backend: StateBackend, session_id: str) -> None:
     """Asked by what a signal handler interrupted when it closed the session."""
     with backend.open(session_id) as session:
