@@ -6,6 +6,7 @@ import pytest
 
 from statebackend import Event, EventKind, Producer, StateBackend
 from statebackend.replay import Renderers, render, render_generic, replay
+from statebackend.testing import many
 from tests.session_files import START, TOOL, call, full
 
 
@@ -97,3 +98,17 @@ def test_replay_is_lazy(backend: StateBackend) -> None:
         assert rendered == [4]
         call(session)
         assert [one.event.sequence for one in walk] == [5, 6]
+
+
+def test_a_parent_replays_without_its_children(backend: StateBackend) -> None:
+    """Each of 400 is a file of its own, which the parent's replay does not even look at."""
+    parent = full(backend)
+    with backend.create("child", parent_session_id=parent, started_at=many.START) as child:
+        call(child)
+    template = many.Template(child.session_id, many.START, child.path.read_bytes())
+    with backend.read(parent) as view:
+        before = [one.event for one in replay(view)]
+    for path in many.stamp(backend.directory, [template], 400, first=1):
+        path.write_bytes(b"no database" * 100)
+    with backend.read(parent) as view:
+        assert [one.event for one in replay(view)] == before != []
