@@ -137,6 +137,23 @@ def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: l
     assert backend.list() == before
 
 
+@pytest.mark.parametrize("left_out", [1, 100, 4096 - 512])
+def test_a_file_that_was_cut_is_flagged_among_others_as_it_is_alone(
+    backend: StateBackend, several: list[str], left_out: int
+) -> None:
+    """Whatever is read beside it: the same row, for the same reason."""
+    path = path_of(backend, several[0])
+    os.truncate(path, path.stat().st_size - left_out)
+    time.sleep(0.06)
+    among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
+    (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
+    assert isinstance(among, BadSession)
+    assert isinstance(alone, BadSession)
+    assert among.problem == alone.problem
+    with pytest.raises(SessionDamaged):
+        backend.read(path.stem)
+
+
 def test_a_large_file_is_attached_and_read_alike(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,7 +179,7 @@ def look(path: Path) -> Header:
     check_not_newer(path, version)
     # Beside a log, a cut of the power may have ended a fold within a page; it is done again.
     if size % page_size and not has_log(path):
-        raise SessionDamaged(path, (f"{size} bytes is not a whole number of pages",))
+        raise SessionDamaged(path, (_parted(size),))
     if _hot(journal_path(path)):
         raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
     return Header(size, page_size, version)
@@ -220,8 +220,8 @@ def _is_cold(descriptor: int, size: int) -> bool:
     return absent * 2 >= _SAMPLES
 
 
-def check_version_bytes(name: str) -> None:
-    """Refuse by the version in the bytes of a file without a log, as :func:`check_version` does.
+def check_bytes(name: str, size: int) -> None:
+    """Refuse by the bytes of a file without a log, *size* bytes long, as :func:`look` does.
 
     A scan asks this of every file: it costs less than asking SQLite. What has no header at all is
     left for SQLite to refuse.
@@ -231,13 +231,17 @@ def check_version_bytes(name: str) -> None:
         head = os.pread(descriptor, 64, 0)
     finally:
         os.close(descriptor)
-    check_version_head(name, head)
+    check_head(name, head, size)
 
 
-def check_version_head(name: str, head: bytes | bytearray) -> None:
-    """Refuse by the version in the first 64 bytes of a file, as :func:`check_version` does."""
-    if head.startswith(_MAGIC) and not 0 < (version := _version(head)) <= SCHEMA_VERSION:
+def check_head(name: str, head: bytes | bytearray, size: int) -> None:
+    """Refuse by the first 64 bytes of such a file: its version, or a page that is there in part."""
+    if not head.startswith(_MAGIC):
+        return
+    if not 0 < (version := _version(head)) <= SCHEMA_VERSION:
         check_version(Path(name), version)
+    if (page_size := _page_size(head)) is not None and size % page_size:
+        raise SessionDamaged(Path(name), (_parted(size),))
 
 
 def check_version(path: Path, version: int) -> None:
@@ -253,7 +257,11 @@ def check_not_newer(path: Path, version: int) -> None:
         raise SchemaTooNew(path, version, SCHEMA_VERSION)
 
 
-def _page_size(head: bytes) -> int | None:
+def _parted(size: int) -> str:
+    return f"{size} bytes is not a whole number of pages"
+
+
+def _page_size(head: bytes | bytearray) -> int | None:
     size = int.from_bytes(head[16:18], "big")
     size = 65536 if size == 1 else size
     return size if 512 <= size <= 65536 and size & (size - 1) == 0 else None

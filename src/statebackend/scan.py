@@ -26,11 +26,11 @@ from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendE
 from statebackend.faults import os_error, read_error
 from statebackend.header import (
     LEFTOVERS,
+    check_bytes,
+    check_head,
     check_meta_value,
     check_sidecars,
     check_version,
-    check_version_bytes,
-    check_version_head,
     has_log,
     incomplete,
     irregular,
@@ -279,20 +279,20 @@ class _Scan(Generic[_T]):
             try:
                 # Whatever is odd about the file is told by a connection of its own, below.
                 with suppress(sqlite3.Error, UnicodeDecodeError):
-                    result = way(name, stem, marks)
+                    result = way(name, stem, marks, size)
                     done = True
                     return result
             finally:
                 if not done:
                     self.close()
-        check_version_bytes(name)
+        check_bytes(name, size)
         return _query(name, _QUIET, stem, self, marks)
 
-    def _from_memory(self, name: str, stem: str, marks: _Marks) -> _T:
+    def _from_memory(self, name: str, stem: str, marks: _Marks, size: int) -> _T:
         """Read a small file whole, and let SQLite take the bytes for a database in memory."""
         with open(name, "rb", buffering=0) as file:
-            size = file.readinto(self._image)
-        check_version_head(name, self._image[:64])
+            read = file.readinto(self._image)
+        check_head(name, self._image[:64], size)
         if self._image[_FORMATS] == _WRITE_AHEAD:
             self._image[_FORMATS] = _NO_LOG  # a database in memory can have none
         schema = _schema_of(self._image)
@@ -300,12 +300,12 @@ class _Scan(Generic[_T]):
             self.close()
             self._memory = _connect_in_memory()
             self._schema = schema
-        self._memory.deserialize(memoryview(self._image)[:size])
+        self._memory.deserialize(memoryview(self._image)[:read])
         return self.read(self._memory, _summary(self._memory, name, stem, marks))
 
-    def _attached(self, name: str, stem: str, marks: _Marks) -> _T:
+    def _attached(self, name: str, stem: str, marks: _Marks, size: int) -> _T:
         """Attach the file to a connection for this reading."""
-        check_version_bytes(name)
+        check_bytes(name, size)
         if self._driver is None:
             self._driver = _connect_in_memory()
         self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, _QUIET),))
