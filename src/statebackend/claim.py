@@ -232,6 +232,21 @@ def alone(path: Path) -> Iterator[bool]:
                 _registry.kept_off.discard(kept_off)
 
 
+@contextmanager
+def only_here(path: Path) -> Iterator[bool]:
+    """Tell whether no connection but one that was just closed is noted on *path*, and keep it so.
+
+    The file may then be opened and closed by itself, as in :func:`untouched`.
+    """
+    with _registry.mutex:
+        try:
+            found = path.stat()
+        except OSError:
+            yield False
+            return
+        yield _registry.open_files.get((found.st_dev, found.st_ino), 0) <= 1
+
+
 def mutex() -> AbstractContextManager[bool]:
     """Return the lock under which :func:`is_untouched` stays true."""
     return _registry.mutex
@@ -382,15 +397,24 @@ def _write(descriptor: int, holder: Holder) -> None:
 _FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
 
 
-def _holder(descriptor: int) -> Holder | None:
-    """Ask the kernel who holds the lock; asking takes no lock, so it never disturbs a writer."""
+def locked_by(descriptor: int, start: int = 0, length: int = 0) -> int | None:
+    """Return the process with a lock on so many bytes (0: to the end), -1 if it has no number.
+
+    None when no other process has one. Asking takes no lock, so it never disturbs a writer.
+    """
     darwin = sys.platform == "darwin"
-    fields = (0, 0, 0, fcntl.F_WRLCK, 0) if darwin else (fcntl.F_WRLCK, 0, 0, 0, 0)
+    span = (start, length, 0)
+    fields = (*span, fcntl.F_WRLCK, 0) if darwin else (fcntl.F_WRLCK, 0, *span)
     answer = struct.unpack(
         _FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, *fields))
     )
     kind, pid = (answer[3], answer[2]) if darwin else (answer[0], answer[4])
-    if kind == fcntl.F_UNLCK:
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _holder(descriptor: int) -> Holder | None:
+    pid = locked_by(descriptor)
+    if pid is None:
         return None
     written = _read(descriptor)
     if written is None or (pid > 0 and written.pid != pid and written.host == os.uname().nodename):

@@ -24,13 +24,15 @@ from statebackend import claim, models, private_copy
 from statebackend.errors import StorageUnsupported
 from statebackend.faults import primary_code, storage_error
 from statebackend.header import has_log
-from statebackend.paths import lock_path, sqlite_uri
+from statebackend.locks import is_read_elsewhere
+from statebackend.paths import lock_path, sqlite_uri, wal_path
 
 BUSY_TIMEOUT_MS = 5_000
 FOLD_TIMEOUT_MS = 500
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 """To so much a log that has been folded in is cut; one of SQLite's own folds is half of it."""
 _BEGIN = "statebackend_begin"
+_TIDYING_ATTEMPTS = 20
 APPEND_ONLY_TABLES = tuple(
     table.name for table in models.Base.metadata.sorted_tables if table.name != "session_meta"
 )
@@ -88,10 +90,31 @@ def close_reader(connection: Connection, path: Path) -> None:
     with ExitStack() as stack:
         if has_log(path) and lock_path(path).exists():
             with suppress(sqlite3.Error):
-                last = sqlite3.connect(sqlite_uri(path, "mode=ro"), uri=True)
-                stack.enter_context(closing(last))
-                last.execute("SELECT 1 FROM sqlite_schema").fetchone()  # only now is it on the log
+                stack.enter_context(closing(_come_last(path, "mode=ro")))
         connection.close()
+    _take_empty_log_away(path)
+
+
+def _take_empty_log_away(path: Path) -> None:
+    """Do what the last connection does as it closes, where two of them closed at once.
+
+    Each then took the other for the last one, and left an empty log behind. It is left to whoever
+    is on the file still, and who is not any more asks after letting go; so one of them does it.
+    """
+    for _ in range(_TIDYING_ATTEMPTS):
+        if has_log(path) or not wal_path(path).exists() or lock_path(path).exists():
+            return
+        with claim.only_here(path) as only:
+            if not only or is_read_elsewhere(path):
+                return
+            with suppress(sqlite3.Error):
+                _come_last(path, "mode=rw").close()
+
+
+def _come_last(path: Path, mode: str) -> sqlite3.Connection:
+    last = sqlite3.connect(sqlite_uri(path, mode), uri=True)
+    last.execute("SELECT 1 FROM sqlite_schema").fetchone()  # only now is it on the log
+    return last
 
 
 def connect_in_memory() -> Connection:

@@ -18,7 +18,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from statebackend.claim import OpenFile
+from statebackend.claim import OpenFile, locked_by
 
 # What a connection in WAL mode holds, shared, as long as it is open: start and length in bytes. It
 # is the same in every version of SQLite: its "shared" range of the file, and byte 128 of -shm.
@@ -69,6 +69,21 @@ class SqliteLocks:
                 _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
         else:
             _back(self._database, _SHARED)
+
+
+def is_read_elsewhere(path: Path) -> bool:
+    """Tell whether another process has a connection on *path* in use, or is just closing one.
+
+    Plain file calls: only while this process has no connection on it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return locked_by(descriptor, *_SHARED) is not None
+    finally:
+        os.close(descriptor)
 
 
 def _back(descriptor: int, span: tuple[int, int]) -> bool:
