@@ -24,7 +24,13 @@ from typing import Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from statebackend import timestamps
-from statebackend.errors import SessionForked, SessionLocked, StorageBusy, StorageUnsupported
+from statebackend.errors import (
+    SessionForked,
+    SessionLocked,
+    StorageBusy,
+    StorageError,
+    StorageUnsupported,
+)
 from statebackend.paths import SUFFIX, lock_path, private_directory
 
 _FileKey = tuple[int, int]
@@ -295,6 +301,7 @@ class OpenFile:
                 key = (found.st_dev, found.st_ino)
                 if key in _registry.kept_off:
                     raise StorageBusy(self._path, "is being recovered by another thread; try again")
+                _refuse_if_log_is_gone(self._path, key)
                 count = _registry.open_files.get(key, 0)
                 _registry.open_files[key] = count + 1
                 self.key = key  # no call in between, so no signal handler either
@@ -326,7 +333,7 @@ class OpenFile:
         """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
 
         Closed earlier, it would take SQLite's locks away. One that an earlier handle left, while
-        another connection is open still, serves again.
+        another connection is open still, serves again. Raises OSError.
         """
         with _registry.mutex:
             assert self.key is not None
@@ -335,8 +342,28 @@ class OpenFile:
             for descriptor in watched:
                 if os.path.samestat(os.fstat(descriptor), found):
                     return descriptor
-            watched.append(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+            watched.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
             return watched[-1]
+
+
+def refuse_if_log_is_gone(path: Path) -> None:
+    """Raise :class:`StorageError` if the log that connections here are on has no name any more.
+
+    SQLite would put the next one on the same index, which nobody else sees.
+    """
+    with _registry.mutex, suppress(FileNotFoundError):
+        found = path.stat()
+        _refuse_if_log_is_gone(path, (found.st_dev, found.st_ino))
+
+
+def _refuse_if_log_is_gone(path: Path, key: _FileKey) -> None:
+    for descriptor in _registry.watched.get(key, ()):
+        if os.fstat(descriptor).st_nlink == 0:
+            raise StorageError(
+                path,
+                "another program took its log away while this process had it open: close the "
+                "views and sessions of it here, and open it again",
+            )
 
 
 def keep_in_child(connection: object) -> None:

@@ -17,7 +17,9 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
+from statebackend import claim
 from statebackend.claim import OpenFile, locked_by
 
 # What a connection in WAL mode holds, shared, as long as it is open: start and length in bytes. It
@@ -27,13 +29,21 @@ _INDEX_IN_USE = (128, 1)
 _READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
+_backing: dict[tuple[int, int], WeakSet[SqliteLocks]] = {}
+"""By file, whose locks are backed. The descriptors are shared, so the last one gives them back."""
+
+
 class SqliteLocks:
-    """The locks of one writing connection that has read its file already."""
+    """The locks of one connection that has read its file already."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
         self._database = file.watch(path)
         self._index = file.watch(Path(f"{path}-shm"))
-        self._backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
+        assert file.key is not None
+        self._key = file.key
+        with claim.mutex():
+            _backing.setdefault(self._key, WeakSet()).add(self)
+            self._backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
 
     def hold(self) -> bool:
         """Make sure of the locks before a commit; tell if nobody has taken the log away."""
@@ -62,13 +72,26 @@ class SqliteLocks:
         taken away, that is left so: no connection here is to fold its old log in. It ends with the
         last connection.
         """
-        if self.keep():
-            if self._backed:  # not twice: the descriptors may serve the next handle by then
+        with claim.mutex():
+            kept = self.keep()
+            if (backing := _backing.get(self._key)) is not None:
+                backing.discard(self)
+                if backing:
+                    return
+                del _backing[self._key]
+            if not kept:
+                _back(self._database, _SHARED)
+            elif self._backed:  # not twice: the descriptors may serve the next handle by then
                 self._backed = False
                 _set(self._database, fcntl.F_UNLCK, _SHARED)
                 _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
-        else:
-            _back(self._database, _SHARED)
+
+
+def of_reader(path: Path, file: OpenFile) -> SqliteLocks | None:
+    """Return the locks of a reading connection; None where it is on a copy, or cannot be helped."""
+    with suppress(OSError):
+        return SqliteLocks(path, file)
+    return None
 
 
 def is_read_elsewhere(path: Path) -> bool:

@@ -101,6 +101,7 @@ def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) ->
     with os_error(path), _span("open", path):
         _find(path)
         claim.refuse_if_held_here(path)
+        claim.refuse_if_log_is_gone(path)  # before the claim takes a dead writer's trace away
         with suppress(SessionDamaged):
             _look(path)  # a newer file is refused before even the claim touches the folder
         _check_writable(path)

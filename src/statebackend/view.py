@@ -19,7 +19,7 @@ from typing import Literal, Self, TypeVar, overload
 from sqlalchemy import Connection, func, orm, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from statebackend import claim, engine, header, models, rows, validation
+from statebackend import claim, engine, header, locks, models, rows, validation
 from statebackend.claim import OpenFile
 from statebackend.errors import (
     InvalidValue,
@@ -316,12 +316,18 @@ class Handle(ABC):
             with self._locked():
                 file.open()
             connection = engine.connect_for_reading(self.path)
+            held = None
             try:
-                engine.driver_of(connection).text_factory = rows.text
+                driver = engine.driver_of(connection)
+                driver.text_factory = rows.text
+                driver.execute("SELECT 1 FROM sqlite_schema").fetchone()
+                held = locks.of_reader(self.path, file)
                 with orm.Session(connection, autoflush=False) as session:
                     yield session
             finally:
                 if self._pid == os.getpid():
+                    if held is not None:
+                        held.give_back()
                     engine.close_reader(connection, self.path)
         finally:
             file.close()
@@ -366,10 +372,22 @@ class SessionView(Handle):
     Made by :meth:`StateBackend.read`.
     """
 
+    def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
+        super().__init__(path, file, connection)
+        self._locks = locks.of_reader(path, file)
+
     def _reader(self) -> Connection:
+        if self._locks is not None and not self._locks.in_use():
+            raise StorageError(
+                self.path,
+                "its log was taken away by another program, so what is shown would be old: close "
+                "this view, and open it again",
+            )
         return self._connection
 
     def _close(self) -> None:
+        if self._locks is not None:
+            self._locks.give_back()
         engine.close_reader(self._connection, self.path)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,74 @@ def test_a_closed_session_has_no_locks(backend: StateBackend, session_id: str) -
         locks = session._locks
         assert (locks.in_use(), locks.keep()) == (True, True)
     assert (locks.in_use(), locks.keep()) == (False, False)
+
+
+def touch_closed(session: Session) -> None:
+    """Read the files of a session that only a view has open still."""
+    touch(session, "file", "log", "index")
+
+
+def append_elsewhere(backend: StateBackend, session_id: str) -> None:
+    """Let another process append 20 events, or a few more, and kill it."""
+    with started(children.append_until_killed, backend.directory, session_id) as other:
+        while other.hear() < 20:
+            pass
+        other.kill()
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no locks of an open file here")
+@pytest.mark.parametrize("how", ["view", "orm", "two views"])
+def test_no_other_program_takes_the_log_of_a_view_away(
+    backend: StateBackend, session_id: str, how: str
+) -> None:
+    """Else a writer beside the view would write where nobody looks, and lose what it tells."""
+    with ExitStack() as stack:
+        view = stack.enter_context(backend.read(session_id))
+        if how == "orm":
+            stack.enter_context(view.orm())
+            view.close()
+        elif how == "two views":
+            backend.read(session_id).close()
+        with backend.open(session_id) as session:
+            append(session, "first")
+        touch_closed(session)
+        fold_log_in(session)
+        assert names(session)["log"].exists()
+        append_elsewhere(backend, session_id)
+        with backend.open(session_id) as session:
+            append(session, "last")
+        (seen,) = run(children.open_and_close_bare, session.path)
+    there = stored(backend, session_id)
+    assert len(there) == seen >= 22
+    assert (there[0], there[-1]) == ("first", "last")
+    assert_whole(session.path)
+    assert litter(backend) == set()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_log_that_was_taken_away_under_a_view_is_noticed(
+    backend: StateBackend, session_id: str, monkeypatch: pytest.MonkeyPatch, *, written: bool
+) -> None:
+    """Nothing old is shown as new, and nothing is written where nobody looks."""
+    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
+    view = backend.read(session_id)
+    with backend.open(session_id) as session:
+        append(session, "first")
+    touch_closed(session)
+    fold_log_in(session)
+    assert not names(session)["log"].exists()
+    if written:
+        append_elsewhere(backend, session_id)
+    with pytest.raises(StorageError, match=r"taken away by another program.*close this view"):
+        list(view.events())
+    for opening in (backend.open, backend.read):
+        with pytest.raises(StorageError, match=r"took its log away.*close the views and sessions"):
+            opening(session_id)
+    view.close()
+    with backend.open(session_id) as again:
+        append(again, "last")
+    there = stored(backend, session_id)
+    assert (there[0], there[-1]) == ("first", "last")
+    assert (len(there) >= 22) is written, there
+    assert_whole(session.path)
+    assert litter(backend) == set()
