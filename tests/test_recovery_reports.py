@@ -30,6 +30,7 @@ def a_recovery(folder: Path, *, ending: str = "", when: datetime = WHEN) -> Reco
         ),
         derived=("profile",),
         notes=("producers: 1 row worked out from the events",),
+        uncounted=("its log is gone",),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from statebackend import (
     SessionDamaged,
     StateBackend,
+    TableRecovery,
 )
 from tests.damage.bases import files_of, put
 from tests.damaging import (
@@ -438,6 +439,11 @@ def test_text_that_is_not_utf8_is_repaired_and_noted(backend: StateBackend) -> N
 # -- logs and journals -----------------------------------------------------------------------------
 
 
+LOG_IS_GONE = (
+    "its own write-ahead log is gone; of what that held and the file does not, nothing tells"
+)
+
+
 def session_with_log(
     backend: StateBackend, folder: Path, session_id: str, events: int, size: int = 300
 ) -> Path:
@@ -462,9 +468,26 @@ def test_another_sessions_log_is_kept_and_not_used(backend: StateBackend, tmp_pa
     beside(path, "-wal").write_bytes(log)
     recovery = recover(backend, ID)
     assert "the write-ahead log is another session's; kept, not used" in recovery.notes
-    assert recovery.complete
+    assert recovery.uncounted == (LOG_IS_GONE,)  # the same bytes as in the middle of its life
     assert same_rows(backend, ID, before)
     assert beside(path, ".corrupt-wal").read_bytes() == log
+
+
+def test_a_log_in_the_place_of_its_own_leaves_a_loss_that_nobody_can_count(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """All its events were in the log that is gone."""
+    path = session_with_log(backend, tmp_path / "left", ID, 10)
+    other = session_with_log(backend, tmp_path / "left", OTHER_ID, 10)
+    beside(path, "-wal").write_bytes(beside(other, "-wal").read_bytes())
+    there = StateBackend(path.parent)
+    recovery = recover(there, ID)
+    assert told(recovery, "events") == TableRecovery(table="events", kept=0, routes={})
+    assert recovery.uncounted == (LOG_IS_GONE,)
+    assert (recovery.complete, recovery.partial) == (False, True)
+    assert there.recoveries() == [recovery]
+    with there.read(ID) as view:
+        assert view.info.incomplete
 
 
 def test_an_older_log_of_its_own_hides_nothing(backend: StateBackend, tmp_path: Path) -> None:
@@ -478,7 +501,7 @@ def test_an_older_log_of_its_own_hides_nothing(backend: StateBackend, tmp_path: 
     beside(made, "-wal").write_bytes(beside(path, "-wal").read_bytes())
     recovery = recover(backend, ID)
     assert "the write-ahead log is older than the file; used for lost rows only" in recovery.notes
-    assert recovery.complete
+    assert recovery.uncounted == (LOG_IS_GONE,)  # the same bytes as in the middle of its life
     assert same_rows(backend, ID, before)
 
 

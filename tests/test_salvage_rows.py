@@ -379,7 +379,8 @@ def test_a_log_that_names_another_session_is_not_used(
     Path(f"{path}-wal").write_bytes(Path(f"{other}-wal").read_bytes())
     recovery = recover(backend, path.stem)
     assert recovery.notes == ("the write-ahead log is another session's; kept, not used",)
-    assert recovery.complete
+    assert recovery.uncounted
+    assert not recovery.complete
     assert sql(path, "SELECT status FROM session_meta") == [("running",)]
 
 

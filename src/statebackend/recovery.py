@@ -197,6 +197,7 @@ def _report(
         tables=() if saved.empty else saved.tables,
         derived=() if saved.empty else saved.derived,
         notes=saved.notes,
+        uncounted=saved.uncounted,
     )
 
 
@@ -241,4 +242,5 @@ def _summary(report: Recovery) -> str:
         for table in report.tables
     )
     name = report.original.name if report.original else "-"
-    return f"was damaged and recovered ({tables}); the original is {name}: {report.reasons[0]}"
+    told = "; ".join((report.reasons[0], *report.uncounted))
+    return f"was damaged and recovered ({tables}); the original is {name}: {told}"

@@ -36,6 +36,7 @@ def to_json(recovery: Recovery) -> dict[str, Any]:
         "tables": [{**asdict(table), "lost": table.lost} for table in recovery.tables],
         "derived": list(recovery.derived),
         "notes": list(recovery.notes),
+        "uncounted": list(recovery.uncounted),
     }
 
 
@@ -65,6 +66,7 @@ def from_text(text: str, path: Path) -> Recovery:
         tables=tuple(_table(table) for table in form["tables"]),
         derived=_texts(form["derived"]),
         notes=_texts(form["notes"]),
+        uncounted=_texts(form.get("uncounted", [])),  # a report of before it was told has none
     )
 
 

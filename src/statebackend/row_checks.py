@@ -43,6 +43,7 @@ def all_of(recoveries: Sequence[Recovery]) -> Iterator[Check]:
         yield partial(_gaps, table=table, recoveries=recoveries)
     for what, told, query in _RELATIONS:
         yield partial(_relation, what=what, told=told, query=query)
+    yield partial(_uncounted, recoveries=recoveries)
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -364,6 +365,13 @@ SELECT highest + 1, seq
           FROM sqlite_sequence WHERE name = ? AND typeof(seq) = 'integer')
  WHERE seq > highest AND seq - highest <= ?
 """
+
+
+def _uncounted(_driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]) -> Iterator[Finding]:
+    """Tell of losses that leave no gap, which only a report knows."""
+    for recovery in recoveries:
+        for text in recovery.uncounted:
+            yield Finding(severity="note", what="loss", text=f"a recovery reported: {text}")
 
 
 class _Ranges:

@@ -441,7 +441,8 @@ class Recovery:
     ``report`` is the file that holds this report, ``aside`` the one with the rows set aside (None
     when there are none). The first two are None when only a look was asked for. ``reasons`` is
     what the check found, ``derived`` names the columns of ``session_meta`` that were worked out
-    from other rows, and ``notes`` tells each repair, in at most 100 lines.
+    from other rows, ``notes`` tells each repair, in at most 100 lines, and ``uncounted`` says why
+    rows may be gone that nobody can count.
     """
 
     session_id: str
@@ -454,11 +455,12 @@ class Recovery:
     tables: tuple[TableRecovery, ...]
     derived: tuple[str, ...]
     notes: tuple[str, ...]
+    uncounted: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Tell whether every row is kept as it was."""
-        return not self.derived and not any(
+        return not (self.derived or self.uncounted) and not any(
             table.missing or table.repaired or table.orphaned or table.set_aside
             for table in self.tables
         )
@@ -467,9 +469,10 @@ class Recovery:
     def partial(self) -> bool:
         """Tell whether rows are gone: missing, set aside, without their event, or worked out anew.
 
-        A row that is kept with a value put right is not gone. Without any table, all of them are.
+        A row that is kept with a value put right is not gone. Without any table, all of them are;
+        where rows may be gone that nobody can count, they count as gone.
         """
-        return bool(not self.tables or self.derived) or any(
+        return bool(not self.tables or self.derived or self.uncounted) or any(
             table.missing or table.orphaned or table.set_aside for table in self.tables
         )
 

@@ -12,7 +12,7 @@ import pytest
 from statebackend import Recovery, StateBackend, recovery_reports
 from statebackend.testing import damage_page, samples
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
-from tests.session_files import UNKNOWN_ID, damage_index, new, overwrite
+from tests.session_files import UNKNOWN_ID, damage_index, fill, new, overwrite
 
 CLAUDE = Path(__file__).parents[1] / "data" / "claude_code"
 
@@ -72,6 +72,24 @@ def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> No
     verified = cli("verify", session_id, "--json")
     assert verified.exit_code == 0, verified.stdout
     assert [one["what"] for one in parsed(verified)] == ["gap"]
+
+
+def test_a_loss_that_nobody_can_count_is_told(backend: StateBackend, cli: Cli) -> None:
+    """Its own log is gone: nothing was seen to be lost, and yet not everything was saved."""
+    with backend.create("default") as other:
+        fill(other)
+        log = Path(f"{other.path}-wal").read_bytes()
+    session_id = new(backend, events=20)
+    Path(f"{path_of(backend, session_id)}-wal").write_bytes(log)
+    result = cli("recover", session_id)
+    assert result.exit_code == 1
+    assert "result     its own write-ahead log is gone; of what" in result.stdout
+    assert "complete" not in result.stdout
+    shown = cli("list")
+    assert (shown.exit_code, "rows were lost to damage" in shown.stdout) == (1, True), shown.output
+    assert "its own write-ahead log is gone" in cli("doctor").stdout
+    assert "its own write-ahead log is gone" in cli("verify", session_id).stdout
+    assert "its own write-ahead log is gone" in cli("show", session_id).stderr
 
 
 def test_the_table_names_the_missing_sequences(backend: StateBackend, cli: Cli) -> None:

@@ -93,4 +93,5 @@ def incomplete(recovery: Recovery) -> str:
     parts = [f"{texts.plural(count, 'row')} {word}" for word, count in sums.items() if count]
     if recovery.derived:
         parts.append(f"worked out anew: {', '.join(recovery.derived)}")
+    parts += recovery.uncounted
     return ", ".join(parts)

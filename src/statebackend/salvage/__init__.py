@@ -36,14 +36,15 @@ _LAST_RESORTS = {"older image", "carved"}
 class Salvage:
     """What was saved: by table, which columns of ``session_meta`` were derived, and notes.
 
-    ``has_aside`` tells whether there is a side file. ``version`` is the schema version of the new
-    file.
+    ``has_aside`` tells whether there is a side file, ``uncounted`` why rows may be gone that nobody
+    can count. ``version`` is the schema version of the new file.
     """
 
     version: int
     tables: tuple[TableRecovery, ...]
     derived: tuple[str, ...]
     notes: tuple[str, ...]
+    uncounted: tuple[str, ...]
     has_aside: bool
 
     @property
@@ -63,14 +64,14 @@ def salvage(
     Raises :class:`OSError` as the system does.
     """
     with Images(source, descriptor) as images:
-        notes = ownership.lay_sidecars(images, session_id)
+        notes, uncounted = ownership.lay_sidecars(images, session_id)
         versions = (one for one in images.user_versions() if 0 < one <= SCHEMA_VERSION)
         version = next(versions, SCHEMA_VERSION)
         new = Target(target, aside, schema_image(Chain(SESSIONS.versions, version)))
         try:
             for note in notes:
                 new.note(note)
-            return _Salvager(images, new, session_id, version).run()
+            return _Salvager(images, new, session_id, version, uncounted).run()
         finally:
             new.close()
 
@@ -91,11 +92,19 @@ class _Doubt:
 
 
 class _Salvager:
-    def __init__(self, images: Images, new: Target, session_id: str, version: int) -> None:
+    def __init__(
+        self,
+        images: Images,
+        new: Target,
+        session_id: str,
+        version: int,
+        uncounted: tuple[str, ...],
+    ) -> None:
         self._images = images
         self._new = new
         self._session_id = session_id
         self._version = version
+        self._uncounted = uncounted
         self._survey = survey(images)
         self._chains = chains.Chains(images, self._survey.free)
         self._unended: list[tuple[tuple[int, int], Shape, cells.Cell]] = []
@@ -129,6 +138,7 @@ class _Salvager:
             tables=tables,
             derived=derived,
             notes=tuple(self._new.notes),
+            uncounted=self._uncounted,
             has_aside=has_aside,
         )
 

@@ -11,17 +11,29 @@ from statebackend.salvage.survey import is_word
 from statebackend.wal import Log
 
 _LEAST_EVIDENCE = 4
+_OWN_LOG_IS_GONE = (
+    "its own write-ahead log is gone; of what that held and the file does not, nothing tells"
+)
 _EVENT_COLUMNS, _META_COLUMNS = 9, 7
+_FOREIGN = "the write-ahead log is another session's; kept, not used"
+_OLDER = "the write-ahead log is older than the file; used for lost rows only"
 
 
-def lay_sidecars(images: Images, session_id: str) -> list[str]:
-    """Lay the images of journal and log over the file's, where they are its own; return notes."""
+def lay_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[str, ...]]:
+    """Lay the images of journal and log over the file's, where they are its own.
+
+    Return notes, and why rows may be gone that nobody can count. A file that was folded into while
+    it was written has the same bytes as one that was closed, so it cannot tell that nothing is.
+    """
     notes = []
+    uncounted: tuple[str, ...] = ()
     if journal := images.journal_pages():
         notes.append(_lay_journal(images, journal, session_id))
     if images.log is not None:
         notes.append(_lay_log(images, images.log, session_id))
-    return [note for note in notes if note]
+        if notes[-1] in {_FOREIGN, _OLDER}:
+            uncounted = (_OWN_LOG_IS_GONE,)
+    return [note for note in notes if note], uncounted
 
 
 def _lay_journal(images: Images, journal: list[tuple[int, int]], session_id: str) -> str:
@@ -43,10 +55,10 @@ def _lay_log(images: Images, log: Log, session_id: str) -> str:
         or not _are_ours(images, places, session_id, unless_shown=True)
     ):
         images.log = None
-        return "the write-ahead log is another session's; kept, not used"
+        return _FOREIGN
     if frames and _is_outdated(images, [place[1:] for place in places]):
         images.older += [(frame.page, LOG, frame.offset) for frame in reversed(frames)]
-        return "the write-ahead log is older than the file; used for lost rows only"
+        return _OLDER
     for frame in frames:
         images.lay(LOG, frame.page, frame.offset)
     for frame in log.broken:
