@@ -432,7 +432,10 @@ def test_text_that_is_not_utf8_is_repaired_and_noted(backend: StateBackend) -> N
     recovery = recover(backend, session_id)
     assert told(recovery, "events").repaired == 1
     ((number,),) = sql(path, "SELECT sequence FROM events WHERE producer_name = '\ufffdhell'")
-    assert f"events sequence {number}: put right producer_name" in recovery.notes
+    assert (
+        f"events sequence {number}: producer_name holds U+FFFD for what was not UTF-8"
+        in recovery.notes
+    )
     assert told(recovery, "producers").routes["derived"] == 1
 
 

@@ -137,6 +137,7 @@ def _table(form: dict[str, Any]) -> TableRecovery:
         missing=tuple((int(first), int(last)) for first, last in form["missing"]),
         routes={_text(route): int(count) for route, count in form["routes"].items()},
         repaired=int(form["repaired"]),
+        doubtful=int(form.get("doubtful", 0)),  # a report of before it was told has none
         orphaned=int(form["orphaned"]),
         set_aside=int(form["set_aside"]),
     )

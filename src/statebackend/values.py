@@ -415,8 +415,9 @@ class TableRecovery:
     sequences that were given and are not kept; it is empty for a table without a sequence.
     ``routes`` counts the rows by what saved them: ``page``, ``carved``, ``older image``, ``index``
     or ``derived``. ``repaired`` rows had a value put right, which the report's notes tell;
-    ``orphaned`` ones are kept although their event is lost; ``set_aside`` ones break the schema or
-    contradict others, and are in the side file instead.
+    ``doubtful`` ones are kept with a value that may be wrong, which they tell too. ``orphaned``
+    ones are kept although their event is lost; ``set_aside`` ones break the schema or contradict
+    others, and are in the side file instead.
     """
 
     table: str
@@ -424,6 +425,7 @@ class TableRecovery:
     missing: tuple[tuple[int, int], ...] = ()
     routes: dict[str, int]
     repaired: int = 0
+    doubtful: int = 0
     orphaned: int = 0
     set_aside: int = 0
 
@@ -461,7 +463,7 @@ class Recovery:
     def complete(self) -> bool:
         """Tell whether every row is kept as it was."""
         return not (self.derived or self.uncounted) and not any(
-            table.missing or table.repaired or table.orphaned or table.set_aside
+            table.missing or table.repaired or table.doubtful or table.orphaned or table.set_aside
             for table in self.tables
         )
 

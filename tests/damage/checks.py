@@ -33,6 +33,7 @@ class Judge:
             for table, rows in base.rows.items()
         }
         self._folded = layout.read({"": base.files[""]}).rows
+        self._ids_whole = self._index_of_ids_is_whole()
         self.altered = 0
         self.saved = 0
         self._recovery: Any = None
@@ -49,9 +50,39 @@ class Judge:
                     self.saved += 1
                 elif self._explained(table, values, was):
                     self.altered += was is not None
+                    if table == "events" and was is not None:
+                        yield from self._id(values, was)
                 else:
                     yield self._wrong(table, values, was)
         yield from self._meta(found)
+
+    def _index_of_ids_is_whole(self) -> bool:
+        """Tell whether the damage left the index of ids alone, and what leads to its pages."""
+        found = self.base.layout
+        return all(
+            found.files[name][start : start + found.page_size]
+            == self.damaged.get(name, b"")[start : start + found.page_size]
+            for name, start in (
+                found.pages[page]
+                for page in (1, *found.with_role("index sqlite_autoindex_events_1"))
+            )
+        )
+
+    def _id(self, values: Values, was: Row) -> Iterator[str]:
+        """Find an id that is not as it was, though its index was left alone, and not a word of it.
+
+        Where it is in order and like all others, nothing tells it from the right one.
+        """
+        if values[1] == was.values[1] or not self._ids_whole:
+            return
+        if self._recovery is None:
+            yield f"events {was.key}: its id is {values[1]!r}, and nothing was noticed"
+            return
+        noted = f"events sequence {was.values[0]}: its id is {values[1]!r} in its row and "
+        if not any(
+            note.startswith(noted) and repr(was.values[1]) in note for note in self._recovery.notes
+        ):
+            yield f"events {was.key}: its id is {_short(values[1])}, not {was.values[1]!r}"
 
     def _explained(self, table: str, values: Values, was: Row | None) -> bool:
         if table == "session_meta":
@@ -169,6 +200,20 @@ class Judge:
             for table in TABLES
             for key in sorted(self.untouched[table] - set(found[table]))
         ]
+
+    def called_complete(self, found: Rows, *, log: bool) -> Iterator[str]:
+        """Find that not everything is there as it was, though the report says so.
+
+        *log* tells whether its own log is gone; a torn one, else, may have held what it held.
+        """
+        for table in TABLES:
+            gone = set(self.base.rows[table]) - set(found[table])
+            if gone and (log or gone & self.untouched[table]):
+                yield f"{table}: {len(gone)} rows are gone, and it is called complete"
+        for key, row in self.base.rows["events"].items():
+            there = found["events"].get(key)
+            if there is not None and there[1] != row.values[1] and self._ids_whole:
+                yield f"events {key}: its id is another one, and it is called complete"
 
     def less_than_plain(self, found: Rows, plain: dict[str, set[Values]]) -> Iterator[str]:
         """Find rows that a plain connection still reads right and that are not as they were."""

@@ -172,6 +172,22 @@ def flipped_rows(hurt: Hurt) -> None:
         hurt.files[name][place] ^= 1 << hurt.dice.randrange(8)
 
 
+def flipped_ids(hurt: Hurt) -> None:
+    """Turn bits over in ids of events, and leave the index of ids alone."""
+    rows = list(hurt.base.rows["events"].values())
+    for row in hurt.dice.sample(rows, min(len(rows), hurt.dice.randint(1, 4))):
+        name, start, end = row.columns[1].pieces[0]
+        for place in hurt.dice.sample(range(start, end), hurt.dice.choice((1, 1, 2))):
+            hurt.files[name][place] ^= 1 << hurt.dice.randrange(8)
+
+
+def flipped_index_of_ids(hurt: Hurt) -> None:
+    """Turn bits over in the index of ids, and leave the rows alone."""
+    for page in _some(hurt, hurt.role("index sqlite_autoindex_events_1")):
+        data, start = hurt.place(page)
+        data[start + hurt.dice.randrange(8, hurt.size)] ^= 1 << hurt.dice.randrange(8)
+
+
 def header_magic(hurt: Hurt) -> None:
     """Change the first 16 bytes."""
     hurt.main[:16] = hurt.dice.choice((bytes(16), hurt.dice.randbytes(16), b"SQLite format 4\0"))
@@ -427,6 +443,8 @@ KINDS: dict[str, Callable[[Hurt], None]] = {
         misdirected_writes,
         lost_writes,
         flipped_rows,
+        flipped_ids,
+        flipped_index_of_ids,
         header_magic,
         header_page_size,
         header_version,

@@ -32,6 +32,7 @@ from tests.damage.plain import Rows
 from tests.session_files import call
 
 _ODD = "sound: "
+_ITS_LOG_IS_GONE = {"log foreign", "log older"}
 
 
 @dataclass(slots=True)
@@ -198,6 +199,8 @@ def _judge_opened(case: Case, session: Session, judge: Judge, readable: dict[str
     case.saved, case.altered = judge.saved, judge.altered
     case.findings += judge.less_than_plain(found, readable)
     case.left_out = judge.lost(found)
+    if recovery is not None and recovery.complete:
+        case.findings += judge.called_complete(found, log=case.kind in _ITS_LOG_IS_GONE)
     if recovery is None and case.left_out:
         lost = f"{len(case.left_out)} rows, first {case.left_out[0]}"
         case.findings.append(f"lost without a word: {lost}")

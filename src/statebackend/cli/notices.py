@@ -88,6 +88,7 @@ def incomplete(recovery: Recovery) -> str:
         "lost": sum(table.lost for table in recovery.tables),
         "set aside": sum(table.set_aside for table in recovery.tables),
         "repaired": sum(table.repaired for table in recovery.tables),
+        "in doubt": sum(table.doubtful for table in recovery.tables),
         "without their event": sum(table.orphaned for table in recovery.tables),
     }
     parts = [f"{texts.plural(count, 'row')} {word}" for word, count in sums.items() if count]

@@ -11,19 +11,27 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from statebackend.migrate import SESSIONS, Chain, schema_image
-from statebackend.salvage import cells, chains, ownership
+from statebackend.salvage import cells, chains, event_ids, ownership
 from statebackend.salvage.carving import carve, unexplained
 from statebackend.salvage.derived import derive_producers, save_meta
 from statebackend.salvage.images import LOG, Images
 from statebackend.salvage.order import Number, numbers
 from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, row
-from statebackend.salvage.survey import is_id, is_near, is_row, shape_of, survey, witnesses
+from statebackend.salvage.survey import (
+    index_entries,
+    is_id,
+    is_near,
+    is_row,
+    shape_of,
+    survey,
+    witnesses,
+)
 from statebackend.salvage.target import Target
 from statebackend.values import SCHEMA_VERSION, TableRecovery
 
@@ -121,10 +129,12 @@ class _Salvager:
         self._take_pages()
         self._take_unended()
         self._settle_doubts()
+        event_ids.put_right(self._new, self._index_entries)
         self._learn_missing()
         if self._known_missing or self._gaps() or not self._metas:
             self._take_older()
             self._carve()
+            event_ids.put_right(self._new, self._index_entries)
         derived = save_meta(self._new, self._metas, self._session_id)
         derive_producers(self._new)
         counters = self._counters()
@@ -413,6 +423,12 @@ class _Salvager:
         found = witnesses(self._images, self._survey.indexes)
         return ((text, number) for text, number in found if text != own)
 
+    def _index_entries(self) -> Iterator[event_ids.Entries]:
+        """Return what the indexes of one text say, by page, without the session's own id."""
+        own = self._session_id.encode()
+        for page in index_entries(self._images, self._survey.indexes):
+            yield [entry for entry in page if entry[0] != own]
+
     def _carve(self) -> None:
         for number in self._survey.others:
             if number not in self._chains:
@@ -564,6 +580,7 @@ class _Salvager:
             missing=missing,
             routes=dict(self._new.routes[name]),
             repaired=self._new.repaired[name],
+            doubtful=self._new.doubtful[name],
             orphaned=orphaned,
             set_aside=self._new.set_aside[name],
         )
@@ -588,7 +605,8 @@ def _renumbered(one: Row, number: int) -> Row:
     if one.values[key] == number:
         return one
     values = (*one.values[:key], number, *one.values[key + 1 :])
-    return Row(one.shape, values, (*one.repaired, f"sequence (was {one.values[key]})"), one.unfit)
+    repaired = (*one.repaired, f"sequence (was {one.values[key]})")
+    return replace(one, values=values, repaired=repaired)
 
 
 def _confirmed(traces: list[int]) -> list[int]:

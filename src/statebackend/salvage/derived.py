@@ -34,7 +34,9 @@ def save_meta(new: Target, found: Sequence[tuple[Row, str]], session_id: str) ->
         values[at] = derived[at]
     renamed = () if values[0] == session_id else ("session_id",)
     values[0] = session_id
-    new.insert(Row(shape, tuple(values), (*one.repaired, *renamed), None), route)
+    repaired = (*one.repaired, *renamed)
+    marred = tuple(name for name in one.marred if name not in renamed)
+    new.insert(Row(shape, tuple(values), repaired, None, marred), route)
     return tuple(names[at] for at in wrong)
 
 
@@ -63,4 +65,28 @@ def derive_producers(new: Target) -> None:
         "category = producer_category AND name = producer_name AND version = producer_version)"
     ).fetchall()
     for values in rows:
-        new.insert(Row(shape, values, (), None), "derived")
+        if not _put_right(new, values):
+            new.insert(Row(shape, values, (), None), "derived")
+
+
+def _put_right(new: Target, producer: tuple[Any, ...]) -> bool:
+    """Put the row right that is this producer's but for some damaged characters, if there is one.
+
+    Of its first event, there is one producer: a row of another that no event names was hit.
+    """
+    found = new.driver.execute(
+        "SELECT rowid, category, name, version FROM producers WHERE first_seen_sequence = ? "
+        "AND NOT EXISTS (SELECT 1 FROM events WHERE producer_category = category "
+        "AND producer_name = name AND producer_version = version)",
+        producer[3:],
+    ).fetchall()
+    if len(found) != 1 or not is_near("\0".join(found[0][1:]), "\0".join(producer[:3])):
+        return False
+    new.driver.execute(
+        "UPDATE producers SET category = ?, name = ?, version = ? WHERE rowid = ?",
+        (*producer[:3], found[0][0]),
+    )
+    new.repaired["producers"] += 1
+    was = " ".join(map(repr, found[0][1:]))
+    new.note(f"producers name {producer[1]}: put right from its events (was {was})")
+    return True

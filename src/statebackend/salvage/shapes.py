@@ -14,6 +14,8 @@ from statebackend.salvage import cells
 TABLES = ("events", "session_meta", "cost_ledger", "plan_items", "producers")
 SEQUENCED = ("events", "cost_ledger", "plan_items")
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What stands for bytes that are not UTF-8."""
 _EMPTY = {0, 8, 9}
 # Serial types as they are stored: a text or blob, an integer, a real, nothing.
 _LONG = rb"(?:[\x0c-\x7f]|[\x80-\xff]{1,3}[\x00-\x7f])"
@@ -103,19 +105,24 @@ def _suits(kind: str, serial_type: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it will be inserted, by column; ``repaired`` says what had to be put right."""
+    """A row as it will be inserted, by column.
+
+    ``repaired`` says what had to be put right, ``marred`` names the texts that hold U+FFFD for what
+    was not UTF-8. ``unfit`` says why it cannot go into its table, None if it can.
+    """
 
     shape: Shape
     values: tuple[Any, ...]
     repaired: tuple[str, ...]
     unfit: str | None
-    """Why it cannot go into its table, None if it can."""
+    marred: tuple[str, ...] = ()
 
 
 def row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
     """Return the row that *record* holds."""
     found = cells.values(record, types)
     repaired: list[str] = []
+    marred: list[str] = []
     unfit = None
     for at, (column, value) in enumerate(zip(shape.columns, found, strict=False)):
         if at == shape.key:
@@ -128,12 +135,12 @@ def row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
         elif column.kind == "TEXT":
             found[at], sound = _text(value)
             if not sound or types[at] % 2 == 0:
-                repaired.append(column.name)
+                (repaired if sound else marred).append(column.name)
         elif column.kind == "BLOB" and types[at] % 2:
             repaired.append(column.name)
         elif column.kind == "REAL" and value != value:  # noqa: PLR0124 - only NaN differs from itself
             found[at], unfit = None, f"{column.name} is not a number"
-    return Row(shape, tuple(found), tuple(repaired), unfit)
+    return Row(shape, tuple(found), tuple(repaired), unfit, tuple(marred))
 
 
 def _text(raw: bytes) -> tuple[str, bool]:

@@ -114,6 +114,17 @@ def witnesses(images: Images, indexes: list[int]) -> Iterator[tuple[bytes, int]]
                 yield record[0], record[-1]
 
 
+def index_entries(images: Images, indexes: list[int]) -> Iterator[list[tuple[bytes, int]]]:
+    """Return the entries (text, row number) of each index page of one text: an id or a kind."""
+    for number in indexes:
+        page = images.page(number)
+        yield [
+            (record[0], record[1])
+            for record in cells.index_records(page, 0, images.usable)
+            if len(record) == 2 and isinstance(record[0], bytes) and is_row(record[1])
+        ]
+
+
 def is_word(text: bytes) -> bool:
     """Tell whether an index's text is a kind of event or a producer's category, not an id."""
     return text in _WORDS
@@ -124,8 +135,8 @@ def is_id(text: bytes) -> bool:
     return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
 
 
-def is_near(one: bytes, other: bytes) -> bool:
-    """Tell whether two ids are the same but for a few damaged characters."""
+def is_near(one: bytes | str, other: bytes | str) -> bool:
+    """Tell whether two texts are the same but for a few damaged characters."""
     differing = sum(a != b for a, b in zip(one, other, strict=False))
     return len(one) == len(other) and differing <= _DAMAGED_CHARACTERS
 

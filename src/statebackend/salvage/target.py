@@ -14,12 +14,14 @@ from typing import Any, TextIO
 from statebackend.salvage.shapes import SEQUENCED, TABLES, Row, Shape, shapes
 
 MAX_NOTES = 100
+_MARRED = "{} holds U+FFFD for what was not UTF-8"
 
 
 class Target:
     """A new session file being filled, without foreign keys: a ledger row outlives its event.
 
-    ``routes`` counts, by table, what saved the rows; ``notes`` holds at most 100 lines.
+    ``routes`` counts, by table, what saved the rows; ``notes`` holds at most 100 lines. Events that
+    have the id of another one wait in ``contested``, with their route, until :meth:`settled`.
     """
 
     def __init__(self, path: Path, aside: Path, image: bytes) -> None:
@@ -42,7 +44,12 @@ class Target:
         }
         self.routes: dict[str, Counter[str]] = {table: Counter() for table in TABLES}
         self.repaired: Counter[str] = Counter()
+        self.doubtful: Counter[str] = Counter()
+        self._doubts: set[str] = set()
         self.set_aside: Counter[str] = Counter()
+        self.contested: list[tuple[Row, str]] = []
+        self._settled = False
+        self._events_repaired: set[int] = set()
         self.notes: list[str] = []
 
     def insert(self, row: Row, route: str, *, only_if_missing: bool = False) -> bool:
@@ -61,12 +68,20 @@ class Target:
         except sqlite3.IntegrityError as error:
             if only_if_missing or self._known(row):
                 return False
+            if self._waits(row):
+                self.contested.append((row, route))
+                return False
             self.put_aside(row, f"another row contradicts it ({error})")
             return False
         self.routes[table][route] += 1
-        if row.repaired:
+        if row.repaired or row.marred:
             self.repaired[table] += 1
-            self.note(f"{table} {_name(row)}: put right {', '.join(row.repaired)}")
+            if table == "events":
+                self._events_repaired.add(row.values[0])
+            if row.repaired:
+                self.note(f"{table} {_name(row)}: put right {', '.join(row.repaired)}")
+            for name in row.marred:
+                self.note(f"{table} {_name(row)}: {_MARRED.format(name)}")
         return True
 
     def has(self, shape: Shape, sequence: int) -> bool:
@@ -78,6 +93,54 @@ class Target:
         """Return the highest sequence in *table*, 0 when it is empty."""
         (found,) = self.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()
         return found or 0
+
+    # -- ids of events -------------------------------------------------------------------------
+
+    def settled(self) -> list[tuple[Row, str]]:
+        """Return the rows that wait, to be inserted now; from now on none does."""
+        waited, self.contested, self._settled = self.contested, [], True
+        return waited
+
+    def event_id(self, sequence: int) -> str | None:
+        """Return the id of an event, None if it is not there."""
+        query = "SELECT id FROM events WHERE sequence = ?"
+        found = self.driver.execute(query, (sequence,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def event_with(self, event_id: str) -> int | None:
+        """Return the sequence of the event with this id, None if there is none."""
+        query = "SELECT sequence FROM events WHERE id = ?"
+        found = self.driver.execute(query, (event_id,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def has_copy(self, event: Row) -> bool:
+        """Tell whether the event that has the id of *event* is the same in all but its sequence."""
+        query = "SELECT * FROM events WHERE id = ?"
+        found = self.driver.execute(query, event.values[1:2]).fetchone()
+        return found is not None and tuple(found[1:]) == event.values[1:]
+
+    def set_event_id(self, sequence: int, event_id: str, told: str) -> bool:
+        """Put the id of an event right; tell whether that was possible: an id is of one event."""
+        try:
+            self.driver.execute("UPDATE events SET id = ? WHERE sequence = ?", (event_id, sequence))
+        except sqlite3.IntegrityError:
+            return False
+        if sequence not in self._events_repaired:
+            self._events_repaired.add(sequence)
+            self.repaired["events"] += 1
+        marred = f"events sequence {sequence}: {_MARRED.format('id')}"
+        self.notes = [line for line in self.notes if line != marred]
+        self.note(f"events sequence {sequence}: put right {told}")
+        return True
+
+    def doubt(self, table: str, line: str) -> None:
+        """Count a row that is kept with a value that may be wrong, and note why, once."""
+        if line not in self._doubts:
+            self._doubts.add(line)
+            self.doubtful[table] += 1
+            self.note(line)
+
+    # -- what is not there ---------------------------------------------------------------------
 
     def remove(self, table: str, sequence: int, why: str) -> None:
         """Take a row out again and set it aside, if its table has sequences."""
@@ -154,6 +217,12 @@ class Target:
         self.driver.close()
         if self._aside is not None:
             self._aside.close()
+
+    def _waits(self, row: Row) -> bool:
+        """Tell whether a row contradicts another one in its id alone, and may wait."""
+        if self._settled or row.shape.table != "events":
+            return False
+        return self.event_id(row.values[0]) is None
 
     def _known(self, row: Row) -> bool:
         shape = row.shape

@@ -23,6 +23,7 @@ _COLUMNS = (
     Column("lost", right=True),
     Column("set aside", right=True),
     Column("repaired", right=True),
+    Column("in doubt", right=True),
     Column("orphaned", right=True),
     Column("missing sequences", wrap=True, optional=True),
 )
@@ -103,6 +104,7 @@ def _row(table: TableRecovery) -> list[Cell]:
         Cell(f"{table.lost:,}", "bold red" if table.lost else ""),
         Cell(f"{table.set_aside:,}"),
         Cell(f"{table.repaired:,}"),
+        Cell(f"{table.doubtful:,}"),
         Cell(f"{table.orphaned:,}"),
         Cell(", ".join(ranges[:_NAMED]) + more),
     ]
