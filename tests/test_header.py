@@ -102,6 +102,39 @@ def test_a_log_that_is_none_says_nothing(path: Path, content: bytes) -> None:
     assert header.has_log(path) == bool(content)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 5000, b"noise" * 1000])
+def test_a_byte_too_many_is_seen_whatever_lies_beside_it(
+    backend: StateBackend, content: bytes | None
+) -> None:
+    """Only a log that holds the page makes it whole again."""
+    path = path_of(backend, full(backend))
+    path.write_bytes(path.read_bytes() + b"x")
+    if content is not None:
+        path.with_name(path.name + "-wal").write_bytes(content)
+    with pytest.raises(SessionDamaged, match="whole number of pages"):
+        header.look(path)
+    with pytest.raises(SessionDamaged, match="whole number of pages"):
+        backend.read(path.stem)
+    with backend.open(path.stem) as session:
+        assert session.recovery is not None
+        assert session.recovery.complete
+
+
+def test_a_part_of_a_page_that_its_log_holds_is_folded_again(backend: StateBackend) -> None:
+    """Of another page that the log does not hold, it is damage."""
+    path = path_of(backend, killed_writer(backend))
+    log = wal.read(path, 4096)
+    assert log is not None
+    held = {frame.page for frame in log.live}
+    first = min(held - {1})
+    content = path.read_bytes().ljust(first * 4096, b"\0")
+    path.write_bytes(content[: (first - 1) * 4096 + 100])
+    assert header.look(path).size == (first - 1) * 4096 + 100
+    path.write_bytes(content.ljust(max(held) * 4096, b"\0") + b"x")
+    with pytest.raises(SessionDamaged, match="whole number of pages"):
+        header.look(path)
+
+
 def test_the_log_of_a_killed_writer(backend: StateBackend) -> None:
     """Its version is read from the log's last committed header page."""
     path = path_of(backend, killed_writer(backend))

@@ -177,8 +177,7 @@ def look(path: Path) -> Header:
     with suppress(FileNotFoundError):  # none, or a writer has just taken it away at its close
         version = _version_in_wal(wal_path(path)) or version
     check_not_newer(path, version)
-    # Beside a log, a cut of the power may have ended a fold within a page; it is done again.
-    if size % page_size and not has_log(path):
+    if size % page_size and not _is_folded_again(path, size // page_size + 1, page_size):
         raise SessionDamaged(path, (_parted(size),))
     if _hot(journal_path(path)):
         raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
@@ -255,6 +254,12 @@ def check_not_newer(path: Path, version: int) -> None:
     """Refuse a version above the known ones (SB-31)."""
     if version > SCHEMA_VERSION:
         raise SchemaTooNew(path, version, SCHEMA_VERSION)
+
+
+def _is_folded_again(path: Path, page: int, page_size: int) -> bool:
+    """Tell whether the log holds a page: a cut of the power may have ended its fold within it."""
+    log = wal.read(path, page_size)
+    return log is not None and any(frame.page == page for frame in log.live)
 
 
 def _parted(size: int) -> str:

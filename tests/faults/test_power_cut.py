@@ -13,11 +13,12 @@ import pytest
 from statebackend import StateBackend
 from tests import chains
 from tests.crash.samples import session_file
+from tests.damage.bases import files_of, put
 from tests.faults import programs
 from tests.faults.disk import FATES, Fate, all_kept, all_lost, torn
 from tests.faults.power_cut import cut_a_recovery, cut_everywhere
 from tests.faults.recording import Recording
-from tests.session_files import killed_writer, overwrite
+from tests.session_files import call, killed_writer, overwrite
 
 pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-19")]
 
@@ -94,13 +95,17 @@ def test_a_log_that_begins_anew(recording: Recording) -> None:
     assert found["acknowledged"] > 5
 
 
-def test_a_fold_that_was_cut_off_is_no_damage(backend: StateBackend) -> None:
+def test_a_fold_that_was_cut_off_is_no_damage(backend: StateBackend, tmp_path: Path) -> None:
     """With the log still there, a part of a page may follow: all of it is in the log."""
-    session_id = killed_writer(backend)
-    path = session_file(backend, session_id)
-    with path.open("ab") as file:
-        file.write(b"\x0d" * 512)
-    with backend.open(session_id) as session:
+    with backend.create("default") as session:
+        for _number in range(5):
+            call(session, b"x" * 9_000)
+        left = files_of(session_file(backend, session.session_id))
+    there = StateBackend(tmp_path / "left")
+    there.directory.mkdir()
+    path = session_file(there, session.session_id)
+    put({**left, "": left[""] + b"\x0d" * 512}, path)
+    with there.open(session.session_id) as session:
         assert session.recovery is None
         assert session.counts().events == 5
     assert path.stat().st_size % 4096 == 0
