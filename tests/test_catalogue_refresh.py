@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from statebackend import StateBackend, StorageBusy
-from statebackend.catalogue import Catalogue, refresh
+from statebackend.catalogue import Catalogue, refresh, soundness
 from tests.session_files import call, full, new, path_of, sql
 
 
@@ -145,6 +145,16 @@ def test_progress_is_told(backend: StateBackend) -> None:
     assert told == [(3, 3)]
 
 
+def outdate(catalogue: Catalogue, columns: str = "size = 1", *values: object) -> None:
+    """Change its entries, as another process does that has read an older state."""
+    with (
+        closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
+        soundness.changing(driver, "entries"),
+    ):
+        driver.execute("UPDATE folder SET digest = NULL")
+        driver.execute(f"UPDATE sessions SET {columns}", values)
+
+
 def test_a_folder_that_changes_without_end_is_given_up(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,13 +167,10 @@ def test_a_folder_that_changes_without_end_is_given_up(
 
     def disturbed(*arguments: Any, **options: Any) -> None:
         read(*arguments, **options)
-        with closing(sqlite3.connect(catalogue.path, isolation_level=None)) as other:
-            other.execute("UPDATE sessions SET size = 1")
-            other.execute("UPDATE folder SET digest = NULL")
+        outdate(catalogue)
 
     monkeypatch.setattr(refresh, "_read", disturbed)
-    sql(catalogue.path, "UPDATE folder SET digest = NULL")
-    sql(catalogue.path, "UPDATE sessions SET size = 1")
+    outdate(catalogue)
     with pytest.raises(StorageBusy, match="faster than the catalogue follows"):
         catalogue.refresh()
     assert len(backend.tree().nodes) == 1
@@ -181,7 +188,7 @@ def test_an_older_reading_of_another_process_is_no_answer(
     with backend.open(session_id) as session:
         call(session)
     time.sleep(0.15)
-    ((stem, *old),) = sql(catalogue.path, "SELECT stem, size, ctime_ns, events FROM sessions")
+    (old,) = sql(catalogue.path, "SELECT size, ctime_ns, events FROM sessions")
     read = refresh._read
     times: list[int] = []
 
@@ -189,9 +196,7 @@ def test_an_older_reading_of_another_process_is_no_answer(
         read(*arguments, **options)
         times.append(1)
         if len(times) == 1:
-            statement = "UPDATE sessions SET (size, ctime_ns, events) = (?, ?, ?) WHERE stem = ?"
-            sql(catalogue.path, statement, *old, stem)
-            sql(catalogue.path, "UPDATE folder SET digest = NULL")
+            outdate(catalogue, "(size, ctime_ns, events) = (?, ?, ?)", *old)
 
     monkeypatch.setattr(refresh, "_read", late)
     assert entries(catalogue, "events") == [(2,)]

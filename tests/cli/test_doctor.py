@@ -201,5 +201,8 @@ def test_the_state_of_the_cache(cli: Cli, backend: StateBackend) -> None:
     assert cache["size_bytes"] >= path.stat().st_size > 0
     assert "3 sessions" in cli("doctor").stdout
     path.write_bytes(b"noise" * 100)
-    assert "cannot be used" in cli("doctor").stdout
+    done = cli("doctor")
+    assert done.exit_code == 1
+    assert "cannot be used" in done.stdout
+    assert "doctor --rebuild-cache" in done.stdout
     assert parsed(cli("doctor", "--rebuild-cache", "--json"))["cache"]["sessions"] == 3

@@ -9,10 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statebackend.catalogue import folding, indexing, text_schema, words
+from statebackend.catalogue import folding, indexing, schema, text_schema, words
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.indexing import Pending, Place
-from statebackend.catalogue.schema import DDL
 from statebackend.catalogue.search import Query, hits
 
 _WORDS = (
@@ -43,8 +42,7 @@ def stem(number: int) -> str:
 def found(texts: list[str], queries: list[str]) -> list[set[int]]:
     """Put *texts* in an index, as events of two sessions, and return the hits of each query."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as driver:
-        for statement in DDL:
-            driver.execute(statement)
+        schema.make(driver, Path("folder"))
         text_schema.make_index(driver, Path("memory"))
         for number in (1, 2):
             columns = "number, stem, inode, read_at_ns, live, incomplete, events, last_sequence"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from statebackend.catalogue import query
-from statebackend.catalogue.file import catalogue_path, make_anew, using
+from statebackend.catalogue.file import Progress, catalogue_path, make_anew, shielded, using
 from statebackend.catalogue.query import Question
-from statebackend.catalogue.refresh import Current, Progress, answer
+from statebackend.catalogue.refresh import Current, answer
 from statebackend.values import BadSession, CostTotals, SessionInfo
 
 _T = TypeVar("_T")
@@ -72,4 +72,5 @@ class Catalogue:
         return self._answer(lambda current: query.below(current, self.directory, given))
 
     def _answer(self, ask: Callable[[Current], _R], progress: Progress | None = None) -> _R:
-        return using(self.directory, lambda driver: answer(driver, self.directory, ask, progress))
+        heard = shielded(progress)
+        return using(self.directory, lambda driver: answer(driver, self.directory, ask, heard))

@@ -13,12 +13,14 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from statebackend.catalogue.schema import APPLICATION_ID, DDL, NUMBER
+from statebackend.catalogue import schema
+from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
+from statebackend.catalogue.soundness import Unsound
 from statebackend.errors import StorageBusy, StorageError
 from statebackend.faults import os_error, primary_code, storage_error
 from statebackend.paths import cache_directory, private_directory, sqlite_uri
@@ -26,16 +28,47 @@ from statebackend.paths import cache_directory, private_directory, sqlite_uri
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Action = Callable[[sqlite3.Connection], _T]
+Progress = Callable[[int, int], object]
+"""Called with how much of how much is done."""
+
 _BUSY_TIMEOUT_S = 5.0
 _PAGE_BYTES = 4096
 _BUILDING_TIMEOUT_S = 5.0
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-# What is asked first is known to be right, so the generic error is about the file as well.
-_DAMAGE_AT_FIRST = _DAMAGE | {sqlite3.SQLITE_ERROR}
+# What is not about the file. The statements are known to be right, so all else is damage of it:
+# zeroed sectors make tables lack, break constraints, and give values that are of no use.
+_ELSEWHERE = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS),
+    *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_NOMEM),
+}
+_OF_VALUES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+_ERRORS = (sqlite3.Error, Unsound, *_OF_VALUES)
 
 
 class _Unfit(Exception):
     """The file is none that can be used, because of its text."""
+
+
+class _Raised(BaseException):
+    """Holds what the caller's own code raised, which says nothing of the file."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def shielded(progress: Progress | None) -> Progress | None:
+    """Return *progress* so that what it raises comes out of :func:`using` as it is."""
+    if progress is None:
+        return None
+
+    def report(done: int, total: int) -> None:
+        try:
+            progress(done, total)
+        except Exception as error:  # noqa: BLE001 - foreign code
+            raise _Raised(error) from None
+
+    return report
 
 
 def catalogue_path(directory: Path) -> Path:
@@ -57,10 +90,10 @@ def using(directory: Path, action: Action[_T]) -> _T:
         try:
             with closing(_opened(path, directory)) as driver:
                 return action(driver)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            if not _is_damage(error):
+        except _ERRORS as error:
+            if not is_damage(error):
                 raise
-            _log.warning("%s: the catalogue is damaged (%s); it is made anew", path, error)
+            _log.warning("%s: the catalogue is damaged (%s); it is made anew", path, told(error))
         make_anew(directory)
         with closing(_connected(path, directory)) as driver:
             return action(driver)
@@ -101,10 +134,10 @@ def _connected(path: Path, directory: Path) -> sqlite3.Connection:
         _check(driver, directory)
         driver.execute("PRAGMA synchronous = NORMAL")
         fit = True
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        if not _is_damage(error, _DAMAGE_AT_FIRST):
+    except _ERRORS as error:
+        if not is_damage(error):
             raise
-        raise _Unfit(f"is damaged ({error})") from error
+        raise _Unfit(f"is damaged ({told(error)})") from error
     finally:
         if not fit:
             driver.close()
@@ -130,13 +163,7 @@ def _build(path: Path, directory: Path) -> None:
     with closing(sqlite3.connect(building, isolation_level=None)) as driver:
         driver.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         driver.execute("PRAGMA journal_mode = WAL")
-        driver.execute("BEGIN")
-        for statement in DDL:
-            driver.execute(statement)
-        driver.execute("INSERT INTO folder (directory) VALUES (?)", (os.fsencode(directory),))
-        driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        driver.execute(f"PRAGMA user_version = {NUMBER}")
-        driver.execute("COMMIT")
+        schema.make(driver, directory)
     # The file first: without it a log is nothing to SQLite, while a log alone that is missing
     # would show an older state.
     _remove(path)
@@ -175,8 +202,15 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _is_damage(error: sqlite3.Error | UnicodeDecodeError, codes: Collection[int] = _DAMAGE) -> bool:
-    return isinstance(error, UnicodeDecodeError) or primary_code(error) in codes
+def is_damage(error: Exception) -> bool:
+    """Tell whether *error*, met while the catalogue was used, means that it is damaged."""
+    return isinstance(error, _ERRORS) and primary_code(error) not in _ELSEWHERE
+
+
+def told(error: Exception) -> str:
+    """Return what may be said of an error: the driver's and Python's own quote the values."""
+    by_sqlite = hasattr(error, "sqlite_errorcode") or isinstance(error, Unsound)
+    return str(error) if by_sqlite else type(error).__name__
 
 
 @contextmanager
@@ -184,7 +218,13 @@ def _typed_errors(path: Path) -> Iterator[None]:
     try:
         with os_error(path):
             yield
-    except (_Unfit, UnicodeDecodeError) as error:
+    except _Unfit as error:
         raise StorageError(path, f"the catalogue {error}") from error
     except sqlite3.Error as error:
+        if is_damage(error):
+            raise StorageError(path, f"the catalogue is damaged ({told(error)})") from error
         raise storage_error(path, error) from error
+    except Unsound as error:
+        raise StorageError(path, f"the catalogue is damaged ({error})") from error
+    except _Raised as raised:
+        raise raised.error from None

@@ -8,7 +8,7 @@ what it read, so no row is in the index twice; one killed at any moment leaves n
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 from statebackend import scan
 from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
+from statebackend.catalogue.file import Progress
 from statebackend.catalogue.payload_text import MOST_BYTES
-from statebackend.catalogue.refresh import transaction
+from statebackend.catalogue.soundness import changing
 from statebackend.catalogue.text_schema import ROW_BITS
 from statebackend.scan import Listing, Reader
 from statebackend.values import BadSession, SessionInfo
-
-Progress = Callable[[int, int], object]
-"""Called with how much of how much is done."""
 
 _PORTION_EVENTS = 2000
 _PORTION_BYTES = 4 * 1024 * 1024
@@ -209,7 +207,7 @@ class _Writer:
         """Write what was added; parts that do not go on from what is stored are dropped."""
         if not self._parts:
             return
-        with transaction(self._driver, "BEGIN IMMEDIATE"):
+        with changing(self._driver, "texts"):
             for part in self._parts:
                 number = part.pending.number
                 stored = self._driver.execute(_STORED, (number,)).fetchone()
@@ -234,7 +232,7 @@ def forget_gone(driver: sqlite3.Connection) -> None:
 
 def _shortened(driver: sqlite3.Connection, number: int) -> bool:
     """Take the last rows of a session away, and tell whether there were any."""
-    with transaction(driver, "BEGIN IMMEDIATE"):
+    with changing(driver, "texts"):
         query = "SELECT rows FROM text_progress WHERE number = ?"
         found = driver.execute(query, (number,)).fetchone()
         if not found or not found[0]:

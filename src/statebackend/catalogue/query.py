@@ -16,6 +16,7 @@ from statebackend import readers, rows, scan
 from statebackend.catalogue.look import in_order
 from statebackend.catalogue.refresh import Current
 from statebackend.catalogue.schema import TOTALS
+from statebackend.catalogue.soundness import Unsound
 from statebackend.values import BadSession, CostTotals, SessionInfo, SessionStatus
 
 _T = TypeVar("_T")
@@ -82,6 +83,9 @@ def summary(
     given = {name: value for name, value in wanted.items() if value is not None}
     conditions = [f"{name} = :{name}" for name in given] + ["parent_session_id IS NULL"] * roots
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    if conditions and parent_session_id is None:  # which has an index
+        # A row that was zeroed meets no condition: it comes too, and then counts as damage.
+        where += " OR started_at IS NULL"
     query = f"SELECT {_INFO} FROM sessions {where} {_NEWEST_FIRST}"
 
     return Question(scan.read_summary, lambda driver: map(_info, driver.execute(query, given)))
@@ -130,8 +134,11 @@ def below(
             sessions.append(one)
     # One that is read only in part has no entry, so nobody knows what is below it in there.
     condition = "" if sessions else f"WHERE stem IN ({_BELOW})"
-    given = json.dumps(list(roots))
-    sessions += _totals(current.driver, condition, {"roots": given})
+    wanted = list(roots)
+    sessions += _totals(current.driver, condition, {"roots": json.dumps(wanted)})
+    found = {info.session_id for info, _totals in sessions}.union(one.session_id for one in bad)
+    if any(map(current.look.__contains__, {*wanted} - found)):
+        raise Unsound("a session has no entry")
     return sessions, bad
 
 

@@ -12,24 +12,22 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from statebackend import scan
 from statebackend.catalogue import schema
+from statebackend.catalogue.file import Progress
 from statebackend.catalogue.look import Look, Signature, in_order, is_quiet, look, signatures
 from statebackend.catalogue.reading import Last, Reading, Row, reader
+from statebackend.catalogue.soundness import changing, check, sign, transaction
 from statebackend.errors import StorageBusy
 from statebackend.paths import session_path
 from statebackend.timestamps import to_text
 from statebackend.values import BadSession
 
 _T = TypeVar("_T")
-Progress = Callable[[int, int], object]
-"""Called with how many sessions of how many have been read."""
-
 _ATTEMPTS = 5
 _PORTION = 500
 _UNSIGNED = "SELECT stem FROM sessions WHERE mtime_ns IS NULL"
@@ -89,6 +87,8 @@ def answer(
 ) -> _T:
     """Return what *query* says of the catalogue while it is current.
 
+    *progress* hears how many sessions of how many have been read.
+
     Raises :class:`StorageError` and SQLite's errors.
     """
     seen = look(directory)
@@ -96,11 +96,13 @@ def answer(
     writing = False
     for _ in range(_ATTEMPTS):
         with transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
+            check(driver, "entries")
             stale, gone, unread = _compare(driver, seen, again)
             changed = bool(gone) or unread is not None or any(again.values())
             if not stale and (writing or not changed):
                 if changed:
                     _write(driver, seen, again, gone, unread)
+                    sign(driver, "entries")
                 return query(Current(driver, seen, _without_entry(again)))
         if stale:
             _read(driver, directory, seen, stale, again=again, progress=progress)
@@ -110,18 +112,6 @@ def answer(
 
 def _without_entry(again: _Again) -> list[str]:
     return sorted([stem for stem, found in again.items() if not found], key=in_order, reverse=True)
-
-
-@contextmanager
-def transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """Run the block in a transaction, which an error undoes."""
-    driver.execute(begin)
-    try:
-        yield
-        driver.execute("COMMIT")
-    finally:
-        if driver.in_transaction:
-            driver.execute("ROLLBACK")
 
 
 def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Difference:
@@ -175,10 +165,10 @@ def _read(
     for start in range(0, len(stems), _PORTION):
         portion = stems[start : start + _PORTION]
         again.update(dict.fromkeys(portion))
-        with transaction(driver, "BEGIN"):
+        with transaction(driver):
             known = dict(_known(driver, portion))
         found = list(_read_portion(directory, seen, portion, known))
-        with transaction(driver, "BEGIN IMMEDIATE"):
+        with changing(driver, "entries"):
             for one in found:
                 stem = one.reading.info.session_id
                 if one.signature is None:

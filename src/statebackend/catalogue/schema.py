@@ -6,13 +6,18 @@ where another program stored a number or a blob in a column of text.
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from pathlib import Path
+
 from statebackend.catalogue import text_schema
+from statebackend.catalogue.soundness import sign, transaction
 from statebackend.values import SCHEMA_VERSION
 
 APPLICATION_ID = 0x53424361
 """``PRAGMA application_id`` of a catalogue: "SBCa"."""
 
-NUMBER = 1000 * 1 + SCHEMA_VERSION
+NUMBER = 1000 * 2 + SCHEMA_VERSION
 """``PRAGMA user_version`` of a catalogue. Any other is made anew, so count the first factor up with
 each change of a table, or of what is put in one."""
 
@@ -25,8 +30,10 @@ TOTALS = (
 DDL: tuple[str, ...] = (
     # One row. The absolute path is in bytes. `digest` stands for the signatures of all files that
     # the entries, and the `unread` without a good one (a JSON array), are of; NULL if the entries
-    # have changed since.
-    "CREATE TABLE folder (directory BLOB NOT NULL, digest BLOB, unread TEXT)",
+    # have changed since. The sums are those of `soundness`, -1 for a part that is too large.
+    """CREATE TABLE folder (
+        directory BLOB NOT NULL, digest BLOB, unread TEXT,
+        entries_sum INTEGER, texts_sum INTEGER)""",
     # `number` is a file as long as it only grows: one that was replaced, or lost events, gets
     # another. The next seven columns say which state of the file the rest is of; `mtime_ns` is NULL
     # if that must not be relied on. `log` is the same of the write-ahead log, NULL when there is
@@ -51,3 +58,15 @@ DDL: tuple[str, ...] = (
     *text_schema.DDL,
 )
 """The statements that make a catalogue, in their order."""
+
+
+def make(driver: sqlite3.Connection, directory: Path) -> None:
+    """Make the tables of an empty catalogue of *directory*, in one transaction."""
+    with transaction(driver):
+        for statement in DDL:
+            driver.execute(statement)
+        driver.execute("INSERT INTO folder (directory) VALUES (?)", (os.fsencode(directory),))
+        sign(driver, "entries")
+        sign(driver, "texts")
+        driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        driver.execute(f"PRAGMA user_version = {NUMBER}")

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from statebackend import rows, scan
 from statebackend.catalogue import words
 from statebackend.catalogue.extractors import installed
-from statebackend.catalogue.file import catalogue_path, using
-from statebackend.catalogue.indexing import GONE, Pending, Place, Progress, forget_gone, index
+from statebackend.catalogue.file import Progress, catalogue_path, shielded, using
+from statebackend.catalogue.indexing import GONE, Pending, Place, forget_gone, index
 from statebackend.catalogue.reading import reader
 from statebackend.catalogue.refresh import Current, answer
-from statebackend.catalogue.text_schema import ROW_BITS, make_index
+from statebackend.catalogue.soundness import Unsound, changing, check
+from statebackend.catalogue.text_schema import ROW_BITS, has_index, make_index
 from statebackend.errors import SessionNotFound
 from statebackend.scan import Listing
 from statebackend.values import BadSession, Producer, SearchHit, SearchResult
@@ -89,7 +90,8 @@ def search(directory: Path, query: Query, progress: Progress | None = None) -> S
     """
     if not query.phrases:
         return SearchResult(hits=(), unreadable=(), incomplete=())
-    return using(directory, lambda driver: _Search(driver, directory, query, progress).run())
+    heard = shielded(progress)
+    return using(directory, lambda driver: _Search(driver, directory, query, heard).run())
 
 
 class _Search:
@@ -106,7 +108,7 @@ class _Search:
         self._bad: dict[str, BadSession] = {}
 
     def run(self) -> SearchResult:
-        make_index(self._driver, catalogue_path(self._directory))
+        self._make_index()
         looked_again = False
         while True:
             found = answer(self._driver, self._directory, self._look, self._progress)
@@ -123,6 +125,14 @@ class _Search:
                 unreadable=tuple(by_id[name] for name in sorted(by_id, reverse=True)),
                 incomplete=found.incomplete,
             )
+
+    def _make_index(self) -> None:
+        if has_index(self._driver):
+            return
+        with changing(self._driver, "texts"):
+            if self._driver.execute("SELECT count(*) FROM text_progress").fetchone() != (0,):
+                raise Unsound("the index of texts is gone")
+            make_index(self._driver, catalogue_path(self._directory))
 
     def _index(self, work: _Work) -> None:
         forget_gone(self._driver)
@@ -157,6 +167,7 @@ class _Search:
         listed = current.look.listed
         if pending or self._driver.execute(GONE).fetchone():
             return _Work(pending, listed)
+        check(self._driver, "texts")
         found = hits(self._driver, self._query)
         return _Answer(found, _incomplete(self._driver, self._query), unread, listed)
 
@@ -180,6 +191,8 @@ def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
 
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     stem, sequence, kind, category, name, version, timestamp, text = row
+    if type(sequence) is not int:
+        raise Unsound("a text is of no event")
     # The rules for foreign words and times are those of a read event.
     event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
     snippet = words.snippet(text, phrases)

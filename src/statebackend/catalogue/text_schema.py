@@ -29,6 +29,11 @@ _HAS_FTS5 = "SELECT count(*) FROM pragma_module_list WHERE name = 'fts5'"
 _HAS_TEXTS = "SELECT count(*) FROM sqlite_schema WHERE name = 'texts'"
 
 
+def has_index(driver: sqlite3.Connection) -> bool:
+    """Tell whether the index has been made."""
+    return bool(driver.execute(_HAS_TEXTS).fetchone()[0])
+
+
 def make_index(driver: sqlite3.Connection, path: Path) -> None:
     """Make the index, if it is not there. Raises :class:`StorageUnsupported` without FTS5."""
     if driver.execute(_HAS_FTS5).fetchone() == (0,):
@@ -37,8 +42,7 @@ def make_index(driver: sqlite3.Connection, path: Path) -> None:
             f"full-text search needs SQLite's extension FTS5, which is not in SQLite "
             f"{sqlite3.sqlite_version} of this Python; use one that has it",
         )
-    if driver.execute(_HAS_TEXTS).fetchone() == (0,):
-        driver.execute(_TEXTS)
+    driver.execute(_TEXTS)
 
 
 def text_bytes(driver: sqlite3.Connection) -> int:

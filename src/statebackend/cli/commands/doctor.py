@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.catalogue.state import State, state_of
+from statebackend.catalogue.state import State, checked, state_of
 from statebackend.cli import (
     endings,
     escape,
@@ -76,7 +76,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
     versions, place = _versions(), _place(backend.directory)
     sessions = _counted(backend.scan())
     names = folder.look(backend.directory)
-    cache = state_of(backend.directory)
+    cache = checked(state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
         *_of_versions(),
@@ -84,6 +84,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
         *_of_sessions(sessions, recoveries),
         *_of_originals(names, recoveries),
         *_of_names(names),
+        *_of_cache(cache),
     ]
     if as_json:
         form = _form(versions, place, sessions, names, findings)
@@ -227,6 +228,16 @@ def _of_names(names: folder.Names) -> Iterator[Finding]:
     for severity, found, text in kinds:
         if found:
             yield Finding(severity, text, found)
+
+
+def _of_cache(cache: State) -> Iterator[Finding]:
+    if cache.problem is not None:
+        yield Finding(
+            "problem",
+            f"the cache is damaged ({cache.problem}), so a search may find too little; the "
+            "sessions are not: run statebackend doctor --rebuild-cache",
+            (str(cache.path),),
+        )
 
 
 def _form(
