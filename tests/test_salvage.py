@@ -561,6 +561,7 @@ def test_the_numbers_of_a_torn_last_transaction_are_not_given_again(
         file.seek(start + 30)
         file.write(NOISE[:8])
     overwrite(path, 1, NOISE[:16])
+    beside(path, "-shm").unlink()  # it knows
     there = StateBackend(path.parent)
     events = told(recover(there, ID), "events")
     assert (events.kept, events.missing) == (9, ((10, 10),))

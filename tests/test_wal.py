@@ -25,7 +25,7 @@ OTHER_ID = "01KJMG7C000000000000000002"
 
 
 def logged(folder: Path, page_size: int = 4096, session_id: str = ID) -> Path:
-    """Return a session file as a killed writer leaves it: each append is one transaction."""
+    """Return a session file as a power cut leaves it, without an index: each append is a commit."""
     backend = StateBackend(folder / "made")
     new(backend, session_id=session_id, events=3)
     _set_up(path_of(backend, session_id), Plan(0, (0, 0), page_size=page_size))
@@ -34,7 +34,8 @@ def logged(folder: Path, page_size: int = 4096, session_id: str = ID) -> Path:
     with backend.open(session_id) as session:
         for number in range(TRANSACTIONS):
             call(session, f"{number}".encode() * 900)
-        put(files_of(path_of(backend, session_id)), path)
+        files = files_of(path_of(backend, session_id))
+        put({"": files[""], "-wal": files["-wal"]}, path)
     return path
 
 

@@ -33,6 +33,11 @@ def check_log(path: Path, page_size: int) -> None:
             path,
             (f"{log.lost_commits} transactions behind a broken frame of the write-ahead log",),
         )
+    if log.lost_frames:
+        raise SessionDamaged(
+            path,
+            (f"{log.lost_frames} committed frames at the end of its log are gone or broken",),
+        )
     if log.live and log.page_size != page_size:
         raise SessionDamaged(path, ("the write-ahead log has pages of another size",))
     if log.live:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statebackend import wal_index
 from statebackend.paths import wal_path
+from statebackend.wal_index import Index
 
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _HEADER, _FRAME_HEADER = 32, 24
@@ -42,7 +44,8 @@ class Log:
     ``live`` is what SQLite uses. ``behind`` are frames behind a broken one that belong to committed
     transactions, ``broken`` the broken ones among those. ``tail`` is a last transaction of which
     nobody can tell whether it was committed: torn by a power cut, or damaged. ``stale`` are whole
-    frames of an earlier round of the log, which were folded into the file.
+    frames of an earlier round of the log, which were folded into the file. Where the index beside
+    the log tells how many frames were committed, those are no ``tail``, whether broken or not.
     """
 
     page_size: int
@@ -53,6 +56,8 @@ class Log:
     stale: tuple[Frame, ...]
     lost_commits: int
     """Transactions behind a broken frame that were acknowledged, since others were begun later."""
+    lost_frames: int
+    """Frames that were committed, by the index, behind the last transaction whose end is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,11 @@ def read(path: Path, page_size: int | None = None) -> Log | None:
     except FileNotFoundError:
         return None
     try:
-        return _read(descriptor, page_size)
+        index = wal_index.read(path)
+        found = _read(descriptor, page_size, index)
+        if found is None or not found.lost_frames or wal_index.read(path) == index:
+            return found
+        return _read(descriptor, page_size, None)  # somebody writes, or has begun it anew
     finally:
         os.close(descriptor)
 
@@ -127,7 +136,7 @@ def _page_size(stored: bytes) -> int:
     return 65536 if size == 1 else size
 
 
-def _read(descriptor: int, page_size: int | None) -> Log | None:
+def _read(descriptor: int, page_size: int | None, index: Index | None) -> Log | None:
     head = os.pread(descriptor, _HEADER, 0)
     order, seed, salts = _header(head)
     if order is None:
@@ -137,11 +146,13 @@ def _read(descriptor: int, page_size: int | None) -> Log | None:
     if page_size is None or not 512 <= page_size <= 65536 or page_size & (page_size - 1):
         return None
     frames = _frames(descriptor, page_size, order, seed)
-    if not frames:
+    of_it = index is not None and (index.salts, index.page_size) == (salts, page_size)
+    committed = index.committed if index is not None and of_it else 0
+    if not frames and not committed:
         return None
     if salts is None:  # a damaged header: the frames say which round they are of
         salts = frames[0].salts
-    return _judged(page_size, frames, salts, sound_header=seed is not None)
+    return _judged(page_size, frames, salts, committed, sound_header=seed is not None)
 
 
 def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | None]:
@@ -181,7 +192,9 @@ def _several(descriptor: int, size: int, position: int) -> bytes:
     return found[: len(found) // size * size]
 
 
-def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: bool) -> Log:
+def _judged(
+    page_size: int, frames: list[_Read], salts: bytes, committed: int, *, sound_header: bool
+) -> Log:
     ours = [one.salts == salts for one in frames]
     intact = 0
     while sound_header and intact < len(frames) and ours[intact] and frames[intact].whole:
@@ -191,19 +204,22 @@ def _judged(page_size: int, frames: list[_Read], salts: bytes, *, sound_header: 
     # A transaction behind or at the break was acknowledged if anything was written after it: else
     # it may be the last one, torn by a power cut. A damaged header is never one's work.
     last = max((at for at in range(len(frames)) if ours[at]), default=-1)
-    lost = [at for at in ends if at < last or (frames[at].whole and at > ends[0])]
+    lost = [at for at in ends if at < last or at < committed or (frames[at].whole and at > ends[0])]
     if not sound_header:
         lost = [at for at in ends if frames[at].whole]
-    committed = range(live, lost[-1] + 1 if lost else live)
-    behind = [at for at in committed if ours[at] and frames[at].whole]
+    stop = max(lost[-1] + 1 if lost else live, min(committed, len(frames)))
+    acknowledged = range(live, stop)
+    behind = [at for at in acknowledged if ours[at] and frames[at].whole]
+    whole_ends = [at for at in (*range(live), *behind) if frames[at].frame.pages_after]
     return Log(
         page_size,
         tuple(one.frame for one in frames[:live]),
         tuple(frames[at].frame for at in behind),
-        tuple(frames[at].frame for at in committed if not frames[at].whole),
-        tuple(frames[at].frame for at in range(committed.stop, last + 1)),
+        tuple(frames[at].frame for at in acknowledged if not frames[at].whole),
+        tuple(frames[at].frame for at in range(stop, last + 1)),
         tuple(one.frame for one, our in zip(frames, ours, strict=True) if not our and one.whole),
         len(lost),
+        max(0, committed - (whole_ends[-1] + 1 if whole_ends else 0)),
     )
 
 

@@ -18,7 +18,7 @@ from tests.faults import programs
 from tests.faults.disk import FATES, Fate, all_kept, all_lost, torn
 from tests.faults.power_cut import cut_a_recovery, cut_everywhere
 from tests.faults.recording import Recording
-from tests.session_files import call, killed_writer, overwrite
+from tests.session_files import call, overwrite
 
 pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-19")]
 

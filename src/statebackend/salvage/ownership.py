@@ -14,6 +14,10 @@ _LEAST_EVIDENCE = 4
 _OWN_LOG_IS_GONE = (
     "its own write-ahead log is gone; of what that held and the file does not, nothing tells"
 )
+_LOG_WAS_CUT = (
+    "{} committed frames at the end of its write-ahead log are gone or broken; of what they held, "
+    "not all can be told"
+)
 _EVENT_COLUMNS, _META_COLUMNS = 9, 7
 _FOREIGN = "the write-ahead log is another session's; kept, not used"
 _OLDER = "the write-ahead log is older than the file; used for lost rows only"
@@ -33,6 +37,8 @@ def lay_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[str,
         notes.append(_lay_log(images, images.log, session_id))
         if notes[-1] in {_FOREIGN, _OLDER}:
             uncounted = (_OWN_LOG_IS_GONE,)
+        elif images.log is not None and (lost := images.log.lost_frames):
+            uncounted = (_LOG_WAS_CUT.format(lost),)
     return [note for note in notes if note], uncounted
 
 
@@ -65,7 +71,7 @@ def _lay_log(images: Images, log: Log, session_id: str) -> str:
         which, offset = images.place(frame.page)
         if which != LOG or offset < frame.offset:
             images.outdated.add(frame.page)
-    if not log.behind:
+    if not log.behind or not log.lost_commits:
         return ""
     return (
         f"{log.lost_commits} transactions behind a broken frame of the write-ahead log, which "
