@@ -99,6 +99,27 @@ def test_any_of_several_recoveries_marks_it(
     assert marks(backend) == {session_id: True}
 
 
+def test_a_second_recovery_tells_what_was_lost_before(backend: StateBackend) -> None:
+    """It does not count it anew, and what is lost anew it does count."""
+    session_id = lossy(backend)
+    path = path_of(backend, session_id)
+    (first,) = backend.recoveries()
+    lost = first.tables[0].lost
+    damage_index(path)
+    with backend.open(session_id) as session:
+        second = session.recovery
+    assert second is not None
+    events = second.tables[0]
+    assert (events.missing, events.known, events.lost) == (first.tables[0].missing, lost, 0)
+    (note,) = second.notes
+    assert note.startswith(f"events: {lost} of the missing sequences were lost before, as an ")
+    assert (second.complete, second.partial) == (False, True)
+    lose_more(backend, session_id)
+    events = backend.recoveries()[0].tables[0]
+    assert events.known == lost
+    assert 0 < events.lost == sum(end - start + 1 for start, end in events.missing) - lost
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"{}"])
 def test_a_report_that_cannot_be_read_marks_it(backend: StateBackend, content: bytes) -> None:
     """Nobody knows what it would say."""

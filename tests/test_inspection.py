@@ -292,6 +292,15 @@ def test_a_session_under_another_name_is_a_problem(path: Path) -> None:
     ]
 
 
+def test_a_file_whose_name_is_no_id_is_a_problem(path: Path) -> None:
+    """It cannot be opened, so nothing of it is called damage."""
+    odd = path.with_name("junk.sqlite")
+    odd.write_bytes(b"junk")
+    (text,) = told(odd)
+    assert text.startswith("problem file: its name is not a session id")
+    assert "move it out of this folder" in text
+
+
 def test_gaps_of_any_number_are_counted_whole(backend: StateBackend) -> None:
     """Only so many ranges are named."""
     path = path_of(backend, new(backend, events=300))

@@ -35,12 +35,17 @@ from statebackend.errors import (
 )
 from statebackend.faults import os_error, primary_code, read_error
 from statebackend.fingerprint import Fact, Fingerprint
+from statebackend.ids import is_session_id
 from statebackend.migrate import Chain
 from statebackend.paths import SUFFIX, journal_path, sqlite_uri
 from statebackend.values import SCHEMA_VERSION, Finding, Severity
 
 _GRAIN_NS = 100_000_000
 """Two changes of a file within this time may carry the same time."""
+_NO_SESSION = (
+    "its name is not a session id (a ULID: 26 upper-case characters), so it cannot be opened: give "
+    "it the id that it holds for a name, or move it out of this folder"
+)
 _Check = Callable[[sqlite3.Connection], Iterable[Finding]]
 
 
@@ -76,6 +81,9 @@ def _of_names(path: Path) -> Iterator[Finding]:
         return
     if found is None:
         raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
+    if is_session_id(path.name.removesuffix(SUFFIX)) is None:
+        yield Finding(severity="problem", what="file", text=_NO_SESSION)
+        return
     try:
         header.check_sidecars(path)
     except SessionUnreadable as error:

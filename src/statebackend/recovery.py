@@ -20,6 +20,7 @@ from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
 from statebackend.faults import os_error, storage_error
 from statebackend.paths import SUFFIX, corrupt_paths, fsync_directory, write_private
 from statebackend.salvage import Salvage, salvage
+from statebackend.salvage.target import MAX_NOTES
 from statebackend.values import Recovery
 
 _SIDECARS = ("-wal", "-journal")
@@ -186,17 +187,26 @@ def _check(path: Path, built: Path) -> None:
 def _report(
     path: Path, original: Path | None, reasons: tuple[str, ...], saved: Salvage, *, aside: Path
 ) -> Recovery:
+    report = original and _report_path(original)
+    earlier = [one for one in recovery_reports.read_of(path) if one.report != report]
+    tables = tuple(recovery_reports.without_known(saved.tables, earlier))
+    known = (
+        f"{table.table}: {table.known} of the missing sequences were lost before, as an earlier "
+        "recovery reported"
+        for table in tables
+        if table.known
+    )
     return Recovery(
         session_id=_stem(path),
         path=path,
         original=original,
-        report=original and _report_path(original),
+        report=report,
         aside=aside if saved.has_aside else None,
         recovered_at=timestamps.now(),
         reasons=reasons,
-        tables=() if saved.empty else saved.tables,
+        tables=() if saved.empty else tables,
         derived=() if saved.empty else saved.derived,
-        notes=saved.notes,
+        notes=(*known, *saved.notes)[:MAX_NOTES],
         uncounted=saved.uncounted,
     )
 
@@ -238,6 +248,7 @@ def _summary(report: Recovery) -> str:
     tables = ", ".join(
         f"{table.table} {table.kept} kept"
         + (f" {table.lost} lost" if table.lost else "")
+        + (f" {table.known} lost before" if table.known else "")
         + (f" {table.set_aside} set aside" if table.set_aside else "")
         for table in report.tables
     )

@@ -6,8 +6,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,31 @@ def read_of(path: Path) -> list[Recovery]:
     return _read(_reports_of(path))
 
 
+def without_known(
+    tables: Iterable[TableRecovery], earlier: Sequence[Recovery]
+) -> Iterator[TableRecovery]:
+    """Return what was saved of each table, with the losses counted that *earlier* reports told."""
+    for table in tables:
+        told = sorted(
+            known
+            for report in earlier
+            for one in report.tables
+            if one.table == table.table
+            for known in one.missing
+        )
+        yield replace(table, known=sum(_covered(*one, told) for one in table.missing))
+
+
+def _covered(first: int, last: int, told: Iterable[tuple[int, int]]) -> int:
+    """Count the numbers from *first* to *last* that sorted ranges hold, which may overlap."""
+    count = 0
+    for start, end in told:
+        here = range(max(start, first), min(end, last) + 1)
+        count += len(here)
+        first = max(first, end + 1)
+    return count
+
+
 def tell_loss(path: Path) -> bool:
     """Tell whether a report of the session file *path* tells of rows gone, or cannot be read."""
     for report in _reports_of(path):
@@ -136,8 +161,9 @@ def _table(form: dict[str, Any]) -> TableRecovery:
         kept=int(form["kept"]),
         missing=tuple((int(first), int(last)) for first, last in form["missing"]),
         routes={_text(route): int(count) for route, count in form["routes"].items()},
+        known=int(form.get("known", 0)),
         repaired=int(form["repaired"]),
-        doubtful=int(form.get("doubtful", 0)),  # a report of before it was told has none
+        doubtful=int(form.get("doubtful", 0)),
         orphaned=int(form["orphaned"]),
         set_aside=int(form["set_aside"]),
     )

@@ -413,6 +413,7 @@ class TableRecovery:
 
     ``kept`` counts the rows in the new file. ``missing`` holds the first and last of each range of
     sequences that were given and are not kept; it is empty for a table without a sequence.
+    ``known`` counts those of them that an earlier recovery of the session told already.
     ``routes`` counts the rows by what saved them: ``page``, ``carved``, ``older image``, ``index``
     or ``derived``. ``repaired`` rows had a value put right, which the report's notes tell;
     ``doubtful`` ones are kept with a value that may be wrong, which they tell too. ``orphaned``
@@ -424,6 +425,7 @@ class TableRecovery:
     kept: int
     missing: tuple[tuple[int, int], ...] = ()
     routes: dict[str, int]
+    known: int = 0
     repaired: int = 0
     doubtful: int = 0
     orphaned: int = 0
@@ -431,8 +433,8 @@ class TableRecovery:
 
     @property
     def lost(self) -> int:
-        """Count the sequences that were given and are not kept."""
-        return sum(last - first + 1 for first, last in self.missing)
+        """Count the sequences that were given and are not kept, without those known before."""
+        return sum(last - first + 1 for first, last in self.missing) - self.known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,15 @@ def test_lower_case_is_refused(cli: Cli, text: str) -> None:
     assert f"write {text.upper()} instead" in result.stderr
 
 
+@pytest.mark.parametrize("folder", ["", "somewhere/"])
+def test_a_files_name_is_refused(cli: Cli, folder: str) -> None:
+    """The error names the id to give."""
+    result = cli("verify", f"{folder}{ONE}.sqlite")
+    assert result.exit_code == 2
+    assert f"a session is named without its folder and .sqlite: {ONE}" in result.stderr
+    assert cli("verify", ".sqlite").exit_code == 3
+
+
 def test_an_empty_id_fits_nothing(cli: Cli) -> None:
     """An empty text, of an unset variable, is not a part of every id."""
     assert cli("show", "").exit_code == 2

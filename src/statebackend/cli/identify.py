@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.ids import is_session_id
+from statebackend.paths import SUFFIX
 
 if TYPE_CHECKING:
     from statebackend import StateBackend
@@ -27,6 +28,7 @@ def session_id(backend: StateBackend, text: str) -> str:
     names = list(backend.ids())
     if text in names:  # a bad file's: listed, so it can be named
         return text
+    _refuse_file_name(text)
     ids = [each for each in names if is_session_id(each)]
     matches = _matches(ids, text)
     if not matches:
@@ -44,6 +46,12 @@ def session_ids(backend: StateBackend, texts: Iterable[str]) -> list[str]:
 
 def _matches(ids: list[str], text: str) -> list[str]:
     return [each for each in ids if each.startswith(text) or each.endswith(text)]
+
+
+def _refuse_file_name(text: str) -> None:
+    name = text.rpartition("/")[2].removesuffix(SUFFIX)
+    if text.endswith(SUFFIX) and name:
+        raise InvalidValue("ID", f"a session is named without its folder and {SUFFIX}: {name}")
 
 
 def _refuse_lower_case(ids: list[str], text: str) -> None:

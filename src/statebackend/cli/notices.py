@@ -86,6 +86,7 @@ def incomplete(recovery: Recovery) -> str:
     """Return in one line what a recovery could not save as it was; empty when it saved all."""
     sums = {
         "lost": sum(table.lost for table in recovery.tables),
+        "lost before": sum(table.known for table in recovery.tables),
         "set aside": sum(table.set_aside for table in recovery.tables),
         "repaired": sum(table.repaired for table in recovery.tables),
         "in doubt": sum(table.doubtful for table in recovery.tables),
