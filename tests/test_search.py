@@ -25,7 +25,7 @@ from statebackend import (
     StorageError,
     StorageUnsupported,
 )
-from statebackend.catalogue import Catalogue, indexing, text_schema
+from statebackend.catalogue import Catalogue, indexing, search, text_schema
 from statebackend.catalogue.extractors import Extractors
 from statebackend.interchange.claude_code import import_claude_code
 from tests.session_files import (
@@ -286,6 +286,93 @@ def test_a_replaced_session_is_indexed_anew(backend: StateBackend) -> None:
     assert found(backend, "apple") == []
     assert found(backend, "pear") == [1]
     assert index_rows(backend) == 1
+
+
+EDITS: dict[str, tuple[str, ...]] = {
+    "redacted": ("UPDATE events SET payload = CAST('a pear' AS BLOB) WHERE sequence = 1",),
+    "of the same length": ("UPDATE events SET payload = CAST('pears' AS BLOB) WHERE sequence = 1",),
+    "taken out": ("DELETE FROM events WHERE sequence = 1",),
+    "of another kind": ("UPDATE events SET kind = 'tool_call' WHERE sequence = 1",),
+    "the last": ("UPDATE events SET payload = CAST('pear' AS BLOB) WHERE sequence = 3",),
+    "renumbered": ("UPDATE events SET sequence = sequence + 10",),
+}
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_in_place_is_found(backend: StateBackend, name: str, quiet: bool) -> None:
+    """By another program, in the middle or at the end: the session is indexed anew, to the row."""
+    session_id = told(backend, "apple", "cherry", "apple")
+    other = told(backend, "apple")
+    for _ in range(2):
+        assert len(found(backend, "apple")) == 3
+        time.sleep(0.15 if quiet else 0)
+    for statement in EDITS[name]:
+        sql(path_of(backend, session_id), statement)
+    compare_with_new(backend)
+    with backend.open(session_id) as session:
+        say(session, "pear apple")
+        compare_with_new(backend)
+    compare_with_new(backend)
+    path_of(backend, other).unlink()
+    compare_with_new(backend)
+
+
+def compare_with_new(backend: StateBackend) -> None:
+    """Assert that the index gives what one gives that is built now."""
+    asked = ("apple", "cherry", "pear", "pears")
+    kept = [backend.search(words, limit=None).hits for words in asked]
+    rows = index_rows(backend)
+    Catalogue(backend.directory).rebuild()
+    assert kept == [backend.search(words, limit=None).hits for words in asked]
+    assert rows == index_rows(backend)
+
+
+def test_an_edit_before_more_is_appended_is_found(backend: StateBackend) -> None:
+    """Both between two searches, with the bytes changed by hand; also through a compacted copy."""
+    session_id = told(backend, "apple one", "cherry")
+    path = path_of(backend, session_id)
+    assert len(found(backend, "apple")) == 1
+    time.sleep(0.15)
+    path.write_bytes(path.read_bytes().replace(b"apple", b"grape"))
+    with backend.open(session_id) as session:
+        say(session, "pear")
+        assert (found(backend, "apple"), found(backend, "grape")) == ([], [1])
+    time.sleep(0.15)
+    sql(path, "UPDATE events SET payload = CAST('plum' AS BLOB) WHERE sequence = 1")
+    sql(path, f"VACUUM INTO '{path}.new'")
+    path.with_name(f"{path.name}.new").replace(path)
+    assert (found(backend, "grape"), found(backend, "plum")) == ([], [1])
+    assert index_rows(backend) == 3
+
+
+def test_a_session_that_only_grew_is_read_again_once(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its file has changed and is quiet; a large one is not, and goes on all the same."""
+    session_id = told(backend, "apple")
+    checked: list[int] = []
+    still_same = indexing.still_same
+
+    def told_of(directory: Any, sessions: Any, listed: Any) -> Any:
+        checked.append(len(sessions))
+        return still_same(directory, sessions, listed)
+
+    monkeypatch.setattr(search, "still_same", told_of)
+    time.sleep(0.15)
+    found(backend, "apple")
+    with backend.open(session_id) as session:
+        say(session, "apple")
+    time.sleep(0.15)
+    for _ in range(3):
+        assert len(found(backend, "apple")) == 2
+    assert checked == [1]
+    sql(Catalogue(backend.directory).path, "UPDATE text_progress SET events_bytes = 1 << 40")
+    sql(Catalogue(backend.directory).path, "UPDATE folder SET texts_sum = -1")
+    with backend.open(session_id) as session:
+        say(session, "apple")
+    assert len(found(backend, "apple")) == 3
+    assert checked == [1]
 
 
 def test_many_portions(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:

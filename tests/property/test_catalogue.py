@@ -16,6 +16,7 @@ import pytest
 
 from statebackend import Producer, Session, SessionStatus, StateBackend, StateBackendError
 from statebackend.catalogue import Catalogue
+from statebackend.catalogue.soundness import changing
 from tests.answers import differences
 from tests.session_files import (
     call,
@@ -255,6 +256,9 @@ def test_what_was_taken_apart_is_all_there(folder: Path) -> None:
     time.sleep(0.11)
     catalogue = Catalogue(folder)
     catalogue.refresh()
-    with closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver:
+    with (
+        closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
+        changing(driver, "entries"),
+    ):
         driver.execute("UPDATE sessions SET profile = 'wrong'")
     assert differences(backend, [session.session_id])

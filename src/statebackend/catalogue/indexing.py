@@ -7,8 +7,10 @@ what it read, so no row is in the index twice; one killed at any moment leaves n
 
 from __future__ import annotations
 
+import marshal
 import sqlite3
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,13 +36,16 @@ _INSERT = (
     "INSERT INTO texts (rowid, sequence, kind, category, name, version, timestamp, shown, folded) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_PLACE = "sequence, rows, events_sum, events_bytes"
 _STORED = (
-    "SELECT coalesce(p.sequence, 0), coalesce(p.rows, 0) FROM sessions AS s "
-    "LEFT JOIN text_progress AS p ON p.number = s.number WHERE s.number = ?"
+    f"SELECT {_PLACE} FROM (SELECT number FROM sessions WHERE number = ?) "
+    "LEFT JOIN text_progress USING (number)"
 )
 _ADVANCE = (
-    "INSERT INTO text_progress VALUES (?, ?, ?, ?) ON CONFLICT (number) DO UPDATE "
-    "SET sequence = excluded.sequence, rows = excluded.rows, bytes = bytes + excluded.bytes"
+    f"INSERT INTO text_progress (number, {_PLACE}, bytes, read_at_ns) "
+    f"VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET ({_PLACE}, bytes) = "
+    "(excluded.sequence, excluded.rows, excluded.events_sum, excluded.events_bytes, "
+    "bytes + excluded.bytes)"
 )
 GONE = (
     "SELECT number FROM text_progress AS p "
@@ -51,19 +56,34 @@ _Row = tuple[Any, ...]
 
 
 class Place(NamedTuple):
-    """How far a session is in the index: its last event there, and the rows that it has."""
+    """How far a session is in the index: its last event there, and the rows that it has.
 
-    sequence: int
-    rows: int
+    Of the events up to there, ``events_sum`` tells whether they are still the same; of them
+    ``events_bytes`` were read.
+    """
+
+    sequence: int = 0
+    rows: int = 0
+    events_sum: int = 0
+    events_bytes: int = 0
+
+
+def place_of(row: Sequence[Any]) -> Place:
+    """Return the place that the columns of ``text_progress`` give, NULL without a row there."""
+    return Place() if row[0] is None else Place(*row)
 
 
 class Pending(NamedTuple):
-    """A session of which events up to ``goal`` are wanted in the index."""
+    """A session of which events up to ``goal`` are wanted in the index.
+
+    ``read_at_ns`` is that of its entry, 0 if the entry must not be relied on.
+    """
 
     number: int
     stem: str
     place: Place
     goal: int
+    read_at_ns: int
 
 
 class Outcome(NamedTuple):
@@ -151,16 +171,22 @@ def _reader(group: dict[str, Pending]) -> Reader[_Read]:
         after = group[info.session_id].place.sequence
         events: list[_Row] = []
         size = 0
-        with closing(driver.execute(_EVENTS, (after,))) as found:
-            for *columns, stored in found:
-                payload = _beginning(driver, columns[0]) if stored is None else stored
-                events.append((*columns, payload))
-                size += len(payload)
+        with closing(_events(driver, after)) as found:
+            for row in found:
+                events.append(row)
+                size += len(row[-1])
                 if len(events) == _PORTION_EVENTS or size >= _PORTION_BYTES:
                     return _Read(info.session_id, events, whole=False)
         return _Read(info.session_id, events, whole=True)
 
     return read
+
+
+def _events(driver: sqlite3.Connection, after: int) -> Generator[_Row]:
+    """Return the events behind a sequence as rows, their payloads cut."""
+    with closing(driver.execute(_EVENTS, (after,))) as found:
+        for *columns, stored in found:
+            yield (*columns, _beginning(driver, columns[0]) if stored is None else stored)
 
 
 def _beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
@@ -172,11 +198,13 @@ def _beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
 
 
 def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
-    last, count = pending.place
+    last, count, found_sum, read_bytes = pending.place
     made: list[_Row] = []
     size = 0
     for row in read.events:
         text = extractors.text_of_row(row)
+        found_sum = _summed(row, found_sum)
+        read_bytes += len(row[-1])
         last, _id, timestamp, kind, category, name, version, _schema_version, _payload = row
         if text and not text.isspace():
             count += 1
@@ -185,7 +213,11 @@ def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
             shown, folded = (None, text) if plain else (text, folding.fold(text))
             made.append((row_id, last, kind, category, name, version, timestamp, shown, folded))
             size += len(text) if text.isascii() else len(text.encode())
-    return _Part(pending, Place(last, count), made, size)
+    return _Part(pending, Place(last, count, found_sum, read_bytes), made, size)
+
+
+def _summed(row: _Row, before: int) -> int:
+    return zlib.crc32(marshal.dumps(row, 2), before)
 
 
 class _Writer:
@@ -211,7 +243,7 @@ class _Writer:
             for part in self._parts:
                 number = part.pending.number
                 stored = self._driver.execute(_STORED, (number,)).fetchone()
-                if stored == part.pending.place:
+                if stored is not None and place_of(stored) == part.pending.place:
                     self._advance(part)
                 else:
                     self.overtaken.add(number)
@@ -219,8 +251,41 @@ class _Writer:
         self._bytes = 0
 
     def _advance(self, part: _Part) -> None:
+        number = part.pending.number
         self._driver.executemany(_INSERT, part.rows)
-        self._driver.execute(_ADVANCE, (part.pending.number, *part.after, part.text_bytes))
+        self._driver.execute(
+            _ADVANCE, (number, *part.after, part.text_bytes, part.pending.read_at_ns)
+        )
+
+
+def still_same(
+    directory: Path, sessions: Iterable[Pending], listed: Listing
+) -> tuple[list[Pending], list[Pending], list[BadSession]]:
+    """Read again what is in the index of these sessions.
+
+    Returns those that still have just these events, those that do not, and the bad files.
+    """
+    group = {one.stem: one for one in sessions}
+    same: list[Pending] = []
+    other: list[Pending] = []
+    bad: list[BadSession] = []
+
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[str, int]:
+        found = 0
+        with closing(_events(driver, 0)) as events:
+            for row in events:
+                if row[0] > group[info.session_id].place.sequence:
+                    break
+                found = _summed(row, found)
+        return info.session_id, found
+
+    for one in scan.read_each(directory, read, [*group], listed):
+        if isinstance(one, BadSession):
+            bad.append(one)
+        else:
+            pending = group[one[0]]
+            (same if one[1] == pending.place.events_sum else other).append(pending)
+    return same, other, bad
 
 
 def forget_gone(driver: sqlite3.Connection) -> None:

@@ -19,13 +19,21 @@ _PROMPT = (
     f"SELECT substr(payload, 1, {_PROMPT_BYTES}) FROM events WHERE sequence = (SELECT "
     "min(sequence) FROM events WHERE producer_category = 'kernel' AND producer_name = 'user')"
 )
-_EVENTS = "SELECT count(*), coalesce(max(sequence), 0) FROM events"
 _EVENT_ID = "SELECT id FROM events WHERE sequence = ?"
+_LAST = (
+    "SELECT count(*), coalesce(max(sequence), 0), "
+    "(SELECT id FROM events ORDER BY sequence DESC LIMIT 1) FROM events"
+)
+_SINCE = "SELECT count(*) FROM events WHERE sequence > ?"
 
 
 class Last(NamedTuple):
-    """A session's newest event, by which the session is known again: 0 and None without one."""
+    """How many events a session has, and its newest one: 0 and None without one.
 
+    By this a session is known again.
+    """
+
+    events: int
     sequence: int
     event_id: object
 
@@ -33,15 +41,14 @@ class Last(NamedTuple):
 class Reading(NamedTuple):
     """One session, as its file was read.
 
-    ``goes_on`` tells that it still holds the last event that was known. ``costs`` are its sums by
-    each way of grouping: the way, the key, the sums.
+    ``goes_on`` tells that it still holds the last event that was known, and as many before it.
+    ``costs`` are its sums by each way of grouping: the way, the key, the sums.
     """
 
     info: SessionInfo
     goes_on: bool
     totals: Row
     title: str | None
-    events: int
     last: Last
     costs: list[Row]
     plan_rules: list[tuple[str, str, int]]
@@ -52,16 +59,14 @@ def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
     """Return what reads a whole session; *known* is the last event of those read earlier."""
 
     def read(driver: sqlite3.Connection, info: SessionInfo) -> Reading:
-        count, last_sequence = driver.execute(_EVENTS).fetchone()
+        last = Last(*driver.execute(_LAST).fetchone())
         totals = driver.execute(f"SELECT {scan.TOTALS} FROM cost_ledger").fetchone()
-        known_last = known.get(info.session_id)
         return Reading(
             info,
-            known_last is not None and _event_id(driver, known_last.sequence) == known_last[1],
+            _goes_on(driver, known.get(info.session_id), last),
             totals,
             title(driver.execute(_PROMPT).fetchone()),
-            count,
-            Last(last_sequence, _event_id(driver, last_sequence)),
+            last,
             _costs(driver, info) if totals[0] else [],
             readers.plan_rules(driver, info)[1],
             readers.producers(driver, info)[1],
@@ -78,9 +83,14 @@ def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
     return [(by, *row) for by, found in costs.items() for row in found]
 
 
-def _event_id(driver: sqlite3.Connection, sequence: int) -> object:
-    row = driver.execute(_EVENT_ID, (sequence,)).fetchone()
-    return None if row is None else row[0]
+def _goes_on(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool:
+    """Tell whether a session only grew since its *known* last event."""
+    if known is None or last == known:
+        return known is not None
+    (since,) = driver.execute(_SINCE, (known.sequence,)).fetchone()
+    row = driver.execute(_EVENT_ID, (known.sequence,)).fetchone()
+    event_id: object = row and row[0]
+    return bool(last.events - since == known.events and event_id == known.event_id)
 
 
 def title(prompt: Sequence[object] | None) -> str | None:

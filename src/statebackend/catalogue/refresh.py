@@ -181,7 +181,7 @@ def _read(
 
 
 def _known(driver: sqlite3.Connection, stems: list[str]) -> Iterator[tuple[str, Last]]:
-    query = "SELECT last_sequence, last_event_id FROM sessions WHERE stem = ?"
+    query = "SELECT events, last_sequence, last_event_id FROM sessions WHERE stem = ?"
     for stem in stems:
         if (row := driver.execute(query, (stem,)).fetchone()) is not None:
             yield stem, Last(*row)
@@ -231,7 +231,7 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
         *(info.parent_session_id, info.profile, info.status, info.depth),
         *(_moment(info.started_at), None if info.ended_at is None else _moment(info.ended_at)),
         *(info.live, info.incomplete),
-        *(*reading.totals, reading.title, reading.events, *reading.last),
+        *(*reading.totals, reading.title, *reading.last),
     )
     if stored is not None and reading.goes_on and stored[1] == found.inode:
         number = stored[0]
@@ -249,6 +249,17 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
         marks = ", ".join("?" * _DETAILS[table])
         driver.executemany(
             f"INSERT INTO {table} VALUES ({marks})", [(number, *row) for row in rows]
+        )
+
+
+def renumber(driver: sqlite3.Connection, number: int) -> None:
+    """Give a session another number, as if its file were another; inside a transaction."""
+    driver.execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'sessions'")
+    for table in ("sessions", *_DETAILS):
+        driver.execute(
+            f"UPDATE {table} SET number = (SELECT seq FROM sqlite_sequence "
+            "WHERE name = 'sessions') WHERE number = ?",
+            (number,),
         )
 
 

@@ -13,20 +13,34 @@ from statebackend import rows, scan
 from statebackend.catalogue import words
 from statebackend.catalogue.extractors import installed
 from statebackend.catalogue.file import Progress, catalogue_path, shielded, using
-from statebackend.catalogue.indexing import GONE, Pending, Place, forget_gone, index
+from statebackend.catalogue.indexing import (
+    GONE,
+    Pending,
+    forget_gone,
+    index,
+    place_of,
+    still_same,
+)
 from statebackend.catalogue.reading import reader
-from statebackend.catalogue.refresh import Current, answer
+from statebackend.catalogue.refresh import Current, answer, renumber
 from statebackend.catalogue.soundness import Unsound, changing, check
 from statebackend.catalogue.text_schema import ROW_BITS, has_index, make_index
 from statebackend.errors import SessionNotFound
 from statebackend.scan import Listing
 from statebackend.values import BadSession, Producer, SearchHit, SearchResult
 
+# When a file changed, so much of its events is read again to see whether it only grew; beside a
+# living writer, at each search.
+_CHECKED = 64 * 1024 * 1024
+_CHECKED_LIVE = 256 * 1024
 _PENDING = (
-    "SELECT s.number, s.stem, coalesce(p.sequence, 0), coalesce(p.rows, 0), s.last_sequence "
+    "SELECT s.number, s.stem, s.last_sequence, iif(s.mtime_ns IS NULL, 0, s.read_at_ns), "
+    "p.sequence, p.rows, p.events_sum, p.events_bytes, "
+    f"p.read_at_ns <> s.read_at_ns AND p.events_bytes <= iif(s.live, {_CHECKED_LIVE}, {_CHECKED}) "
     "FROM sessions AS s LEFT JOIN text_progress AS p ON p.number = s.number "
-    "WHERE s.last_sequence > coalesce(p.sequence, 0)"
+    "WHERE s.last_sequence > coalesce(p.sequence, 0) OR p.read_at_ns <> s.read_at_ns"
 )
+_KNOWN_SAME = "UPDATE text_progress SET read_at_ns = ? WHERE number = ? AND sequence = ?"
 # The best are found by their numbers alone; only of these is more than that read.
 _HITS = f"""
     WITH best AS (
@@ -67,8 +81,12 @@ class Query(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What there is to do before the index can answer."""
+    """What there is to do before the index can answer.
 
+    Of the ``doubtful`` sessions, what is in the index may have changed.
+    """
+
+    doubtful: list[Pending]
     pending: list[Pending]
     listed: Listing
 
@@ -95,7 +113,11 @@ def search(directory: Path, query: Query, progress: Progress | None = None) -> S
 
 
 class _Search:
-    """One search. ``_done`` are the sessions, by number, that it need not index any more."""
+    """One search.
+
+    ``_done`` are the sessions, by number, that it need not index any more, ``_checked`` those that
+    are no longer doubtful.
+    """
 
     def __init__(
         self, driver: sqlite3.Connection, directory: Path, query: Query, progress: Progress | None
@@ -105,6 +127,7 @@ class _Search:
         self._query = query
         self._progress = progress
         self._done: set[int] = set()
+        self._checked: set[int] = set()
         self._bad: dict[str, BadSession] = {}
 
     def run(self) -> SearchResult:
@@ -135,6 +158,7 @@ class _Search:
             make_index(self._driver, catalogue_path(self._directory))
 
     def _index(self, work: _Work) -> None:
+        self._check(work)
         forget_gone(self._driver)
         outcome = index(
             self._driver,
@@ -147,6 +171,23 @@ class _Search:
         self._done |= outcome.done
         self._bad.update({bad.session_id: bad for bad in outcome.unreadable})
 
+    def _check(self, work: _Work) -> None:
+        """Let a session that did not only grow be indexed from its start."""
+        if not work.doubtful:
+            return
+        same, other, bad = still_same(self._directory, work.doubtful, work.listed)
+        self._checked.update(one.number for one in (*same, *other))
+        self._bad.update({one.session_id: one for one in bad})
+        if other:
+            with changing(self._driver, "entries"):
+                for one in other:
+                    renumber(self._driver, one.number)
+        if known := [one for one in same if one.read_at_ns]:
+            with changing(self._driver, "texts"):
+                for one in known:
+                    values = (one.read_at_ns, one.number, one.place.sequence)
+                    self._driver.execute(_KNOWN_SAME, values)
+
     def _unreadable(self, found: _Answer) -> list[BadSession]:
         read = scan.read_each(self._directory, reader({}), found.unread, found.listed)
         return [one for one in read if isinstance(one, BadSession)]
@@ -157,16 +198,19 @@ class _Search:
         unread = [stem for stem in current.unread if wanted is None or stem in wanted]
         if wanted is not None:
             self._refuse_unknown(wanted, unread)
-        pending = [
-            Pending(number, stem, Place(sequence, count), last)
-            for number, stem, sequence, count, last in self._driver.execute(_PENDING)
-            if number not in self._done
-            and stem not in self._bad
-            and (wanted is None or stem in wanted)
-        ]
+        doubtful: list[Pending] = []
+        pending: list[Pending] = []
+        for number, stem, last, read_at_ns, *place, changed in self._driver.execute(_PENDING):
+            if stem in self._bad or not (wanted is None or stem in wanted):
+                continue
+            one = Pending(number, stem, place_of(place), last, read_at_ns)
+            if changed and number not in self._checked:
+                doubtful.append(one)
+            elif last > one.place.sequence and number not in self._done:
+                pending.append(one)
         listed = current.look.listed
-        if pending or self._driver.execute(GONE).fetchone():
-            return _Work(pending, listed)
+        if doubtful or pending or self._driver.execute(GONE).fetchone():
+            return _Work(doubtful, pending, listed)
         check(self._driver, "texts")
         found = hits(self._driver, self._query)
         return _Answer(found, _incomplete(self._driver, self._query), unread, listed)

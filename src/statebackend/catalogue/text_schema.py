@@ -10,10 +10,13 @@ from statebackend.errors import StorageUnsupported
 
 DDL: tuple[str, ...] = (
     # How far a session is in the index, by its `number` in `sessions`: its last event that was
-    # looked at, the rows this made, and the bytes of their text.
+    # looked at, the rows this made, and the bytes of their text; of the events up to there, a sum
+    # and the bytes that were read, and the `read_at_ns` in `sessions` of the state of the file that
+    # is known to have this sum.
     """CREATE TABLE text_progress (
         number INTEGER PRIMARY KEY,
-        sequence INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL)""",
+        sequence INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        events_sum INTEGER NOT NULL, events_bytes INTEGER NOT NULL, read_at_ns INTEGER NOT NULL)""",
 )
 """The statements that make it, in their order; the index itself is made by the first search."""
 
