@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, get_args
@@ -11,6 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from statebackend import BadSession, StateBackend, StateBackendError, StorageError, across
+from statebackend.catalogue import Catalogue
 from statebackend.readers import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
 
@@ -66,6 +69,16 @@ def differences(
         if usable:
             patch.setattr(across, "_log_failure", _refuse)
         return _differences(backend, session_ids, some)
+
+
+def index_rows(backend: StateBackend) -> int:
+    """Return how many texts are in the index, and check that it is sound."""
+    with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
+        driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
+        (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()
+        (count,) = driver.execute("SELECT count(*) FROM texts").fetchone()
+    assert stored == count
+    return int(count)
 
 
 def _refuse(error: StorageError) -> None:

@@ -28,6 +28,7 @@ from statebackend import (
 from statebackend.catalogue import Catalogue, indexing, search, text_schema
 from statebackend.catalogue.extractors import Extractors
 from statebackend.interchange.claude_code import import_claude_code
+from tests.answers import index_rows
 from tests.session_files import (
     MODEL,
     START,
@@ -251,16 +252,6 @@ def test_only_what_is_new_is_read(backend: StateBackend, monkeypatch: pytest.Mon
         say(session, "apple three")
     assert len(found(backend, "apple")) == 3
     assert taken == [3]
-
-
-def index_rows(backend: StateBackend) -> int:
-    """Return how many texts are in the index, and check that it is sound."""
-    with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
-        driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
-        (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()
-        (count,) = driver.execute("SELECT count(*) FROM texts").fetchone()
-        assert stored == count
-        return int(count)
 
 
 def test_what_is_gone_leaves_the_index(

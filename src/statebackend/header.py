@@ -170,7 +170,7 @@ def look(path: Path) -> Header:
         head = file.read(100)
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise SessionDamaged(path, (f"{size} bytes without the header of an SQLite database",))
-    page_size = _page_size(head)
+    page_size = page_size_of(head)
     if page_size is None:
         raise SessionDamaged(path, ("the header's page size is impossible",))
     version = _version(head)
@@ -239,7 +239,7 @@ def check_head(name: str, head: bytes | bytearray, size: int) -> None:
         return
     if not 0 < (version := _version(head)) <= SCHEMA_VERSION:
         check_version(Path(name), version)
-    if (page_size := _page_size(head)) is not None and size % page_size:
+    if (page_size := page_size_of(head)) is not None and size % page_size:
         raise SessionDamaged(Path(name), (_parted(size),))
 
 
@@ -266,7 +266,8 @@ def _parted(size: int) -> str:
     return f"{size} bytes is not a whole number of pages"
 
 
-def _page_size(head: bytes | bytearray) -> int | None:
+def page_size_of(head: bytes | bytearray) -> int | None:
+    """Return the page size in bytes that the first 18 of a file say, None for an impossible one."""
     size = int.from_bytes(head[16:18], "big")
     size = 65536 if size == 1 else size
     return size if 512 <= size <= 65536 and size & (size - 1) == 0 else None

@@ -37,6 +37,7 @@ from statebackend.header import (
     leftover,
     look,
     misnamed,
+    page_size_of,
     refuse_unfinished,
 )
 from statebackend.ids import is_session_id
@@ -140,13 +141,13 @@ def read_each(
     A file that cannot be read comes as a :class:`BadSession` and ends nothing; one that is gone by
     now is left out.
     """
-    claimed = _claimed(directory)
+    locked = claimed(directory)
     folder = os.path.join(directory, "")
     with closing(_Scan(read, listed)) as scan:
         for stem in stems:
             name = folder + stem + SUFFIX
             try:
-                one: _T | BadSession = _read(name, stem, scan, stem in claimed)
+                one: _T | BadSession = _read(name, stem, scan, stem in locked)
             except _Gone:
                 continue
             except StateBackendError as error:
@@ -330,10 +331,8 @@ def _schema_of(image: bytearray) -> bytes | None:
     """
     if image[_PAGE_1_KIND] != _LEAF:
         return None
-    page_size = int.from_bytes(image[16:18], "big")
-    if page_size == 1:  # which stands for what two bytes cannot hold
-        page_size = 65536
-    return bytes(image[16:24] + image[40:60] + image[_PAGE_1_KIND:page_size])
+    size = page_size_of(image)
+    return None if size is None else bytes(image[16:24] + image[40:60] + image[_PAGE_1_KIND:size])
 
 
 def _connect_in_memory() -> sqlite3.Connection:
@@ -400,7 +399,7 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) ->
     return rows.session_info(found[0], live=marks.live, incomplete=lost)
 
 
-def _claimed(directory: Path) -> frozenset[str]:
+def claimed(directory: Path) -> frozenset[str]:
     """Return the stems that have a lock file: only those can have a living writer."""
     try:
         names = os.listdir(lock_path(directory / ("x" + SUFFIX)).parent)

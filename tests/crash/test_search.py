@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 from statebackend import StateBackend
 from statebackend.catalogue import Catalogue
+from tests.answers import index_rows
 from tests.crash import searching
 from tests.crash.processes import run, several, started
 
@@ -27,16 +25,6 @@ def apples(backend: StateBackend) -> StateBackend:
     return backend
 
 
-def assert_sound(backend: StateBackend) -> int:
-    """Assert that the index is whole and its count of rows right; return how many there are."""
-    with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
-        driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
-        (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()
-        (count,) = driver.execute("SELECT count(*) FROM texts").fetchone()
-    assert stored == count
-    return int(count)
-
-
 @pytest.mark.parametrize("when", ["reading", "writing", "telling"])
 def test_an_indexer_killed_anywhere_leaves_nothing_half(apples: StateBackend, when: str) -> None:
     """Again and again, each time a little later; the next one goes on from what is written."""
@@ -47,11 +35,11 @@ def test_an_indexer_killed_anywhere_leaves_nothing_half(apples: StateBackend, wh
         if said:
             break
         if Catalogue(apples.directory).path.exists() and step > 1:
-            found = assert_sound(apples)
+            found = index_rows(apples)
             assert found >= indexed
             indexed = found
     assert said == [SESSIONS * EVENTS]
-    assert assert_sound(apples) == SESSIONS * EVENTS
+    assert index_rows(apples) == SESSIONS * EVENTS
     assert step > 1
 
 
@@ -72,7 +60,7 @@ def test_several_processes_index_at_once(apples: StateBackend) -> None:
         told = [child.hear() for child in children]
     assert told == [{"hits": (SESSIONS + 1) * EVENTS, "partial": False}] * 4
     apples.search("pear")
-    assert assert_sound(apples) == (SESSIONS + 2) * EVENTS
+    assert index_rows(apples) == (SESSIONS + 2) * EVENTS
 
 
 def test_an_index_can_be_deleted_while_it_is_used(apples: StateBackend) -> None:

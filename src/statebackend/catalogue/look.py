@@ -14,7 +14,7 @@ from typing import NamedTuple
 from statebackend import claim, scan
 from statebackend.faults import os_error
 from statebackend.ids import is_session_id
-from statebackend.paths import SUFFIX, lock_path
+from statebackend.paths import SUFFIX
 
 Signature = tuple[int, int, int, int, str | None]
 """Inode, size in bytes, mtime and ctime in ns of a file, and the same of its log, None without."""
@@ -127,13 +127,6 @@ def _log(folder: int, name: str) -> str | None:
 
 
 def _live(directory: Path) -> Iterator[str]:
-    """Return the stems with a living writer; only those with a lock file can have one."""
-    locks = lock_path(directory / SUFFIX).parent
-    try:
-        names = [path.name for path in locks.iterdir()]
-    except OSError:
-        return
-    for name in names:
-        stem = name.removesuffix(".lock")
+    for stem in scan.claimed(directory):
         if claim.writer_of(directory / (stem + SUFFIX)) is not None:
             yield stem

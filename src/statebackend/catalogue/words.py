@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 from unicodedata import category
 
@@ -140,16 +140,21 @@ def _ascii_pattern(wanted: Sequence[Phrase]) -> re.Pattern[str]:
 def _best(found: Sequence[_Match], wanted: int) -> int:
     """Return where the first match begins that has the most different phrases soon behind it."""
     best, most = 0, 0
-    for number, (left, _right, _phrase) in enumerate(found):
-        near = set()
-        for _left, right, phrase in islice(found, number, None):
-            if right > left + _SHOWN - _BEFORE:
-                break
-            near.add(phrase)
+    near: Counter[Phrase] = Counter()  # those of the matches from this one to before `stop`
+    stop = 0
+    for number, (left, _right, phrase) in enumerate(found):
+        stop = max(stop, number)
+        while stop < len(found) and found[stop][1] <= left + _SHOWN - _BEFORE:
+            near[found[stop][2]] += 1
+            stop += 1
         if len(near) > most or number == 0:
             best, most = left, len(near)
         if most == wanted:
             break
+        if stop > number:
+            near[phrase] -= 1
+            if not near[phrase]:
+                del near[phrase]
     return best
 
 
