@@ -174,8 +174,7 @@ class Session(Writer, Appends[Event]):
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._identity:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
-        if not (self._claim.keep() and self._locks.hold()):
-            self._check_locks()
+        self._check_locks()
 
     def _check_locks(self) -> None:
         """Refuse to write where this process has lost its locks, and another has made use of that.

@@ -78,7 +78,7 @@ class Writer(Handle):
         """Write what stands in line, until *unit* is done."""
         line = self._line
         with self._lock:
-            beneath = line.taken is not None and self._settle()
+            beneath = self._settle()
             try:
                 while not unit.done:
                     line.gather()
@@ -92,15 +92,15 @@ class Writer(Handle):
                 raise
             if beneath:
                 self._begin_anew()
-            elif not self._closing:
-                if self._driver.in_transaction:  # a signal handler has begun one anew too late
-                    self._roll_back()
-                self._commits += 1
-                if self._commits % _LOOK_EVERY == 0:
-                    self._bound_log()
+            else:
+                self._roll_back()  # what a signal handler may have begun anew too late
+                self._bound_log()
 
     def _bound_log(self) -> None:
         """Fold a long log in; where a reader prevents that, try again once it has doubled."""
+        self._commits += 1
+        if self._closing or self._commits % _LOOK_EVERY:
+            return
         try:
             size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time
         except OSError:
@@ -205,8 +205,6 @@ class Writer(Handle):
     def _begin_and_insert(self, units: Sequence[Unit]) -> Exception | None:
         try:
             self._check_before_append()
-            if self._driver.in_transaction:  # left by an interrupt
-                self._roll_back()
             self._driver.execute("BEGIN IMMEDIATE")
             if len(units) == 1 and len(units[0].pending) == 1:
                 self._insert_one(units[0])
