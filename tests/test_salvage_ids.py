@@ -129,6 +129,49 @@ def test_two_events_in_each_others_place_are_two_cases(backend: StateBackend) ->
     assert rows_of(path) == before
 
 
+def test_two_events_with_each_others_ids_keep_them(backend: StateBackend) -> None:
+    """Their numbers may as well be what was hit."""
+    path = with_ids(backend, IDS)
+    hit(path, IDS[7], b"turn-zzzz")
+    hit(path, IDS[8], IDS[7].encode())
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"turn-zzzz-abcdefgh", IDS[8].encode()))
+    events = told(recover(backend, path.stem), "events")
+    assert (events.kept, events.repaired, events.doubtful) == (20, 0, 2)
+    assert ids_of(path)[7:9] == [IDS[8], IDS[7]]
+
+
+def test_two_entries_for_one_event_leave_it_in_doubt(backend: StateBackend) -> None:
+    """The number of the second one was hit, and the row that it was of is another one now."""
+    path = with_ids(backend, IDS)
+    hit(path, IDS[7], b"turn-000w")
+    hit(path, IDS[8], b"turn-xxxx")
+    hit(path, IDS[8], IDS[8].encode() + b"\x08", index=True)
+    events = told(recover(backend, path.stem), "events")
+    assert (events.kept, events.repaired, events.doubtful) == (20, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "at, new, right",
+    [
+        pytest.param(0, b"\xaf", True, id="a character of two bytes"),
+        pytest.param(0, b"f", True, id="out of order"),
+        pytest.param(4, b"e", False, id="too few others"),
+    ],
+)
+def test_ids_of_a_short_session(backend: StateBackend, at: int, new: bytes, right: bool) -> None:
+    """With few others beside it, the order and what no text is are all that tells."""
+    ids = [f"\N{LATIN SMALL LETTER E WITH ACUTE}{number}-x" for number in range(1, 7)]
+    path = with_ids(backend, ids)
+    content = path.read_bytes()
+    leaf = (root_page(path, "events") - 1) * 4096
+    place = content.index(ids[3].encode(), leaf, leaf + 4096) + at
+    path.write_bytes(content[:place] + new + content[place + 1 :])
+    events = told(recover(backend, path.stem), "events")
+    assert (events.kept, events.repaired, events.doubtful) == (6, right, not right)
+    assert (ids_of(path) == ids) == right
+
+
 def test_a_copy_of_an_event_gets_no_id_of_its_own(backend: StateBackend) -> None:
     """A row written twice, the second time over another one, is no event."""
     path = with_ids(backend, IDS)
