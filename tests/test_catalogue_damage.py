@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sqlite3
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import SearchHit, StateBackend
+from statebackend import SearchHit, StateBackend, StorageError, across
 from statebackend.catalogue import Catalogue, soundness
 from statebackend.catalogue.state import checked, state_of
 from tests.answers import differences, questions
@@ -200,3 +201,34 @@ def test_the_whole_of_it_is_checked_when_asked(backend: StateBackend, built: byt
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert checked(state_of(backend.directory)).problem is None
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe"])
+@pytest.mark.parametrize("ending", ["", ".building"])
+def test_what_is_no_file_in_its_place_is_told(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch, what: str, ending: str
+) -> None:
+    """What to do is said, nothing of it is removed, and other questions are answered by a scan."""
+    monkeypatch.setattr(across, "MADE_FROM", 1)
+    fill_folder(backend, sessions=2)
+    path = Catalogue(backend.directory).path
+    place = path.with_name(path.name + ending)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir() if what == "folder" else os.mkfifo(place)
+    with pytest.raises(StorageError, match="take it away, or set XDG_CACHE_HOME"):
+        backend.search("apple")
+    assert not differences(backend, [*backend.ids()], usable=False)
+    assert not place.is_file()
+    problem = state_of(backend.directory).problem
+    assert problem is None if ending else "take it away" in str(problem)
+
+
+def test_a_cache_folder_that_leads_nowhere_is_told(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With what to set."""
+    fill_folder(backend, sessions=2)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))
+    with pytest.raises(StorageError, match="set XDG_CACHE_HOME to a folder"):
+        backend.search("apple")

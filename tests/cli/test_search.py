@@ -168,3 +168,12 @@ def test_a_bar_on_a_terminal_alone(backend: StateBackend, session_id: str) -> No
         os.close(theirs)
     assert done.stdout.startswith(b"[\n{")
     Catalogue(backend.directory).path.unlink()
+
+
+def test_a_limit_that_is_none_is_refused_by_name(cli: Cli) -> None:
+    """With the range that it may have."""
+    for command in (("search", "apple"), ("list",)):
+        done = cli(*command, "--limit", "1" + "0" * 20)
+        assert done.exit_code == 2
+        assert "--limit" in done.stderr
+        assert "1<=x<=9223372036854775807" in done.stderr

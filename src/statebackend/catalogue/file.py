@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -123,6 +124,7 @@ def _opened(path: Path, directory: Path) -> sqlite3.Connection:
 
 def _connected(path: Path, directory: Path) -> sqlite3.Connection:
     """Connect to an existing file. Raises :class:`_Unfit`, also for one that is damaged."""
+    refuse_irregular(path)
     size = os.lstat(path).st_size  # FileNotFoundError, which SQLite does not tell from others
     if size % _PAGE_BYTES:
         raise _Unfit("was cut")
@@ -155,9 +157,23 @@ def _check(driver: sqlite3.Connection, directory: Path) -> None:
         raise _Unfit("is of another folder")
 
 
+def refuse_irregular(path: Path) -> None:
+    """Raise :class:`StorageError` if a folder, a pipe or the like is where a file belongs."""
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise StorageError(
+                path,
+                "is no plain file, and the cache's place; take it away, or set XDG_CACHE_HOME to "
+                "another folder",
+            )
+
+
 def _build(path: Path, directory: Path) -> None:
     """Make an empty catalogue under another name, remove what is at *path*, and put it there."""
     building = path.with_name(f"{path.name}.building")
+    refuse_irregular(building)
+    refuse_irregular(path)
     _remove(building)
     os.close(os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(building, isolation_level=None)) as driver:
@@ -181,8 +197,15 @@ def _alone(path: Path, directory: Path) -> Iterator[None]:
     """Make the cache folder, and keep others from building in it inside the block."""
     if path.parent == directory:
         raise StorageError(path, "would lie among the sessions; set XDG_CACHE_HOME elsewhere")
-    private_directory(path.parent)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        private_directory(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise StorageError(
+            path.parent,
+            f"the cache folder cannot be made ({error.strerror}); set XDG_CACHE_HOME to a folder "
+            "that can be written",
+        ) from error
     try:
         end = time.monotonic() + _BUILDING_TIMEOUT_S
         while not _locked(descriptor):

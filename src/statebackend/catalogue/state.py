@@ -8,9 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statebackend.catalogue.file import catalogue_path, is_damage, told
+from statebackend.catalogue.file import catalogue_path, is_damage, refuse_irregular, told
 from statebackend.catalogue.soundness import Unsound, check, transaction
 from statebackend.catalogue.text_schema import has_index, text_bytes
+from statebackend.errors import StorageError
+from statebackend.faults import os_error
 from statebackend.paths import sqlite_uri
 
 _BUSY_TIMEOUT_S = 1.0
@@ -40,6 +42,11 @@ def state_of(directory: Path) -> State:
     size_bytes = _size(path)
     if size_bytes is None:
         return State(path=path)
+    try:
+        with os_error(path):
+            refuse_irregular(path)
+    except StorageError as error:
+        return State(path=path, size_bytes=size_bytes, problem=error.problem)
     try:
         with closing(_connected(path)) as driver:
             driver.execute("PRAGMA query_only = ON")

@@ -234,8 +234,8 @@ def _of_cache(cache: State) -> Iterator[Finding]:
     if cache.problem is not None:
         yield Finding(
             "problem",
-            f"the cache is damaged ({cache.problem}), so a search may find too little; the "
-            "sessions are not: run statebackend doctor --rebuild-cache",
+            f"the cache is of no use ({cache.problem}), so a search may find too little; no "
+            "session is concerned: run statebackend doctor --rebuild-cache",
             (str(cache.path),),
         )
 

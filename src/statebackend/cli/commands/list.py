@@ -10,6 +10,7 @@ import click
 from statebackend.cli import endings, forms, identify, moments, output, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
+from statebackend.validation import MAX_INTEGER
 from statebackend.values import BadSession, SessionInfo, SessionStatus
 
 _COLUMNS = (
@@ -27,7 +28,7 @@ Entries = Sequence[SessionInfo | BadSession]
 @click.command("list", cls=SessionsCommand)
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,
     help="Show at most this many.",

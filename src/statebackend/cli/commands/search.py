@@ -8,6 +8,7 @@ import click
 
 from statebackend.cli import escape, forms, identify, moments, notices, output, progress, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
+from statebackend.validation import MAX_INTEGER
 from statebackend.values import EventKind, SearchHit
 
 _INDENT = "    "
@@ -48,7 +49,7 @@ _INDENT = "    "
 )
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,
     help="Show at most this many.",

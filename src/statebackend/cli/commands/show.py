@@ -20,6 +20,7 @@ from statebackend.cli import (
 )
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.paths import session_path
+from statebackend.validation import MAX_INTEGER
 from statebackend.values import (
     CostTotals,
     EventKind,
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--after",
-    type=click.IntRange(0, 2**63 - 1),
+    type=click.IntRange(0, MAX_INTEGER),
     help="Show only events after this sequence number.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many events.")
+@click.option("--limit", type=click.IntRange(1, MAX_INTEGER), help="Show at most this many events.")
 @click.option(
     "--follow", is_flag=True, help="Go on with new events until the session's writer is gone."
 )
