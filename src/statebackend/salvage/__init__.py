@@ -424,7 +424,7 @@ class _Salvager:
         return ((text, number) for text, number in found if text != own)
 
     def _index_entries(self) -> Iterator[event_ids.Entries]:
-        """Return what the indexes of one text say, by page, without the session's own id."""
+        """Return what the index of ids says, by page, without the session's own id."""
         own = self._session_id.encode()
         for page in index_entries(self._images, self._survey.indexes):
             yield [entry for entry in page if entry[0] != own]

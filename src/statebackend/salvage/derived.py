@@ -60,12 +60,14 @@ def derive_producers(new: Target) -> None:
     """Complete ``producers`` from the events, whose columns it repeats."""
     shape = new.shapes["producers"]
     rows = new.driver.execute(
-        "SELECT producer_category, producer_name, producer_version, min(sequence) FROM events "
-        "GROUP BY 1, 2, 3 HAVING NOT EXISTS (SELECT 1 FROM producers WHERE "
+        "SELECT producer_category, producer_name, producer_version, min(sequence), count(*) "
+        "FROM events GROUP BY 1, 2, 3 HAVING NOT EXISTS (SELECT 1 FROM producers WHERE "
         "category = producer_category AND name = producer_name AND version = producer_version)"
     ).fetchall()
-    for values in rows:
-        if not _put_right(new, values):
+    for *producer, events in rows:
+        values = tuple(producer)
+        # Of one event alone, it may as well be the event that was hit.
+        if events == 1 or not _put_right(new, values):
             new.insert(Row(shape, values, (), None), "derived")
 
 

@@ -8,15 +8,15 @@ can tell.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from statebackend.salvage.shapes import REPLACEMENT, Row
-from statebackend.salvage.survey import is_word
 from statebackend.salvage.target import Target
 
 Entries = list[tuple[bytes, int]]
-"""The entries (id, row number) of one page of an index, in its order."""
+"""The entries (id, row number) of one page of an index of ids, in its order."""
 _DAMAGED_CHARACTERS = 4
 _LEAST_LIKE_IT = 12
 
@@ -42,7 +42,7 @@ class _Entry:
         like = [
             other
             for at, (other, _number) in enumerate(self.page)
-            if at != self.at and len(other) == len(text) and not is_word(other)
+            if at != self.at and len(other) == len(text)
         ]
         if len(like) < _LEAST_LIKE_IT:
             return True
@@ -68,8 +68,8 @@ class _Case:
 def put_right(new: Target, pages: Callable[[], Iterable[Entries]]) -> None:
     """Give each saved event the id that the index of ids has, if the row's is the odd one out.
 
-    Rows that wait since their id is another one's are settled too. *pages* gives the entries of all
-    indexes, by page.
+    Rows that wait since their id is another one's are settled too. *pages* gives the entries of
+    the index of ids, by page.
     """
     waiting = {row.values[0]: row for row, _route in new.contested}
     cases = _cases(new, pages, waiting)
@@ -94,19 +94,12 @@ def _cases(
     new: Target, pages: Callable[[], Iterable[Entries]], waiting: dict[int, Row]
 ) -> dict[int, _Case]:
     cases = {number: _Case(row.values[1], row) for number, row in waiting.items()}
-    for text, number in _ids(pages()):
+    for text, number in chain.from_iterable(pages()):
         if number not in cases:
             stored = new.event_id(number)
             if stored is not None and stored.encode() != text:
                 cases[number] = _Case(stored)
     return cases
-
-
-def _ids(pages: Iterable[Entries]) -> Iterator[tuple[bytes, int]]:
-    for page in pages:
-        for text, number in page:
-            if not is_word(text):
-                yield text, number
 
 
 def _gather(cases: dict[int, _Case], pages: Callable[[], Iterable[Entries]]) -> None:
@@ -115,7 +108,7 @@ def _gather(cases: dict[int, _Case], pages: Callable[[], Iterable[Entries]]) -> 
         numbers[case.stored.encode()].append(number)
     for page in pages():
         for at, (text, number) in enumerate(page):
-            if number in cases and not is_word(text):
+            if number in cases:
                 cases[number].entries.append(_Entry(page, at))
             for other in numbers.get(text, ()):
                 cases[other].elsewhere |= other != number
@@ -132,7 +125,7 @@ def _verdict(new: Target, case: _Case, cases: dict[int, _Case]) -> bytes | _Entr
         if _is_near(case.stored, entry.text) and not _is_taken(new, entry.text, cases)
     }
     if not found:
-        return None
+        return _other(new, case, cases)
     entry = next(iter(found.values()))
     if len(found) > 1:
         return entry
@@ -148,6 +141,15 @@ def _verdict(new: Target, case: _Case, cases: dict[int, _Case]) -> bytes | _Entr
         if row_suits != index_suits:
             return entry.text if index_suits else None
     return entry
+
+
+def _other(new: Target, case: _Case, cases: dict[int, _Case]) -> _Entry | None:
+    """Return an entry with quite another id, if no other event has either of them."""
+    for entry in case.entries:
+        same_length = len(entry.text) == len(case.stored.encode())
+        if same_length and not case.elsewhere and _is_sound(entry.text.decode(errors="replace")):
+            return None if _is_taken(new, entry.text, cases) else entry
+    return None
 
 
 def _is_near(stored: str, text: bytes) -> bool:

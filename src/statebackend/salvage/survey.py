@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from statebackend.salvage import cells
@@ -115,14 +116,22 @@ def witnesses(images: Images, indexes: list[int]) -> Iterator[tuple[bytes, int]]
 
 
 def index_entries(images: Images, indexes: list[int]) -> Iterator[list[tuple[bytes, int]]]:
-    """Return the entries (text, row number) of each index page of one text: an id or a kind."""
+    """Return the entries (text, row number) of each page of an index of ids, in their order.
+
+    A page whose first two entries have no id is of another index, and not read on.
+    """
     for number in indexes:
-        page = images.page(number)
-        yield [
-            (record[0], record[1])
-            for record in cells.index_records(page, 0, images.usable)
-            if len(record) == 2 and isinstance(record[0], bytes) and is_row(record[1])
-        ]
+        records = cells.index_records(images.page(number), 0, images.usable)
+        first = list(islice(records, 2))
+        if any(map(_is_of_ids, first)):
+            yield [(one[0], one[1]) for one in chain(first, records) if _is_of_ids(one)]
+
+
+def _is_of_ids(record: list[Any]) -> bool:
+    if len(record) != 2:
+        return False
+    text, number = record
+    return isinstance(text, bytes) and is_row(number) and not is_word(text)
 
 
 def is_word(text: bytes) -> bool:
