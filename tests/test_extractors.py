@@ -90,6 +90,8 @@ def test_what_nobody_looks_for_is_left_out(value: str) -> None:
         "HTTPConnectionPoolManager",
         "x" * 199,
         "語" * 300,
+        "/home/me/" + "projects/application/src/" * 20 + "main",
+        "fix-the-cache-" * 30,
     ],
 )
 def test_words_are_no_ids(value: str) -> None:
@@ -140,6 +142,9 @@ def test_binary_has_no_text(seed: int) -> None:
 def test_a_few_damaged_bytes_do_not_matter() -> None:
     """Output that another program cut or wrote in an old encoding is still text."""
     assert "good and long" in text_of("caf\xe9 is good and long, an old encoding".encode("latin-1"))
+    assert text_of("café!".encode("latin-1")) == "caf\ufffd!"
+    assert text_of("Größe".encode("latin-1")) == "Gr\ufffd\ufffde"
+    assert text_of("caf\xe9\0\1".encode("latin-1")) == ""
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,8 @@ def test_words_are_plain_text(backend: StateBackend, words: str, sequences: list
         ("cafe\u0301", "café"),
         ("Ｆｕｌｌ width ｶﾅ", "full カナ"),
         ("Привет, Мир", "привет мир"),
+        ("Ёж", "еж"),
+        ("еж", "ёж"),
         ("emoji 👍🏽done", "done"),
     ],
 )

@@ -24,7 +24,7 @@ _UNSPACED = (
 # Letters that SQLite folds as `fold` does, and signs that are between words for both.
 _PLAIN = (
     "\x00-\x7f\u00a0-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf-\u00de"
-    "\u00e0-\u0130\u0134-\u013e\u0141-\u0148\u014a-\u017e\u0400-\u0482\u048a-\u04ff"
+    "\u00e0-\u0130\u0134-\u013e\u0141-\u0148\u014a-\u017e\u0400\u0402-\u0450\u0452-\u0482\u048a-\u04ff"
     "\u1e00-\u1e99\u1ea0-\u1eff\u2010-\u2027\u2030-\u205e\u2190-\u23f3\u2500-\u26ff\u2701-\u2b4c"
     "\U0001f300-\U0001f320\U0001f330-\U0001f335\U0001f337-\U0001f37c\U0001f380-\U0001f393"
     "\U0001f3a0-\U0001f3c4\U0001f400-\U0001f43e\U0001f442-\U0001f4f7\U0001f500-\U0001f53d"
@@ -34,7 +34,8 @@ _PLAIN = (
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
 )
-# Accents, Hebrew points, Arabic vowel signs. On a Cyrillic letter, an accent makes another letter.
+# Accents, Hebrew points, Arabic vowel signs. On a Cyrillic letter, an accent makes another letter;
+# of those, only ё is often written without.
 _ACCENTS = re.compile(
     "(?<![\u0400-\u04ff])[\u0300-\u036f]+|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]+"
     "|[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
@@ -51,7 +52,7 @@ def is_plain(text: str) -> bool:
 def fold(text: str) -> str:
     """Return *text* in the form whose words are compared, for SQLite's tokenizer to part."""
     text = normalize("NFKD", _INVISIBLE.sub("", text)).casefold()
-    text = normalize("NFC", _ACCENTS.sub("", normalize("NFKD", text)))
+    text = normalize("NFC", _ACCENTS.sub("", normalize("NFKD", text))).replace("\u0451", "\u0435")
     text = _between().sub(" ", text)
     return _UNSPACED_RUN.sub(lambda run: f" {' '.join(run[0])} ", text)
 

@@ -29,7 +29,11 @@ _OPAQUE = re.compile(
 _LONG_WORD = 200
 _ENCODED = re.compile(r"(?<![0-9A-Za-z+/_=-])[0-9A-Za-z+/_=-]{200,}+")
 _MOST_DEPTH = 20
+# Characters that are damaged: one of so many at most.
 _DAMAGED_SHARE = 20
+_DAMAGED_SHARE_WITHOUT_CONTROLS = 2
+# A path or a name of many words has a separator so often; of base64, it is one of 32 characters.
+_MOST_BETWEEN = 12
 
 
 def extract(event: Event) -> str:
@@ -44,8 +48,10 @@ def text_of(payload: bytes) -> str:
         return _of_text(text)
     if found := _protobuf_texts(payload):
         return joined(found)
-    damaged = text.count("\ufffd") + len(_CONTROL.findall(text))
-    return _of_text(text) if damaged * _DAMAGED_SHARE <= len(text) else ""
+    damaged, controls = text.count("\ufffd"), len(_CONTROL.findall(text))
+    # Bytes that are no text hold control characters as well; a text in another encoding does not.
+    share = _DAMAGED_SHARE if controls else _DAMAGED_SHARE_WITHOUT_CONTROLS
+    return _of_text(text) if (damaged + controls) * share <= len(text) else ""
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -59,8 +65,13 @@ def cleaned(text: str) -> str:
         if " " not in text and len(text) < _LONG_WORD and _OPAQUE.match(text):
             return ""
         if _may_hold_long_word(text) and max(map(len, text.split()), default=0) >= _LONG_WORD:
-            text = _ENCODED.sub(" ", text)
+            text = _ENCODED.sub(_unless_encoded, text)
     return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
+
+
+def _unless_encoded(run: re.Match[str]) -> str:
+    separators = sum(map(run[0].count, "/+_-"))
+    return run[0] if separators * _MOST_BETWEEN >= len(run[0]) else " "
 
 
 def _may_hold_long_word(text: str) -> bool:
