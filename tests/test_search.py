@@ -339,6 +339,26 @@ def test_an_edit_before_more_is_appended_is_found(backend: StateBackend) -> None
     assert index_rows(backend) == 3
 
 
+def test_one_that_cannot_be_read_again_is_told(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its file and the reading: it is named, and the others are searched."""
+    bad, _good = told(backend, "apple"), told(backend, "apple")
+    time.sleep(0.15)
+    assert len(found(backend, "apple")) == 2
+    sql(path_of(backend, bad), "UPDATE events SET payload = CAST('pear' AS BLOB)")
+    still_same = indexing.still_same
+
+    def late(*given: Any) -> Any:
+        path_of(backend, bad).write_bytes(b"noise" * 1000)
+        return still_same(*given)
+
+    monkeypatch.setattr(search, "still_same", late)
+    result = backend.search("pear")
+    assert [one.session_id for one in result.unreadable] == [bad]
+    assert len(found(backend, "apple")) == 1
+
+
 def test_a_session_that_only_grew_is_read_again_once(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,9 +152,7 @@ class _Search:
     def _make_index(self) -> None:
         if has_index(self._driver):
             return
-        with changing(self._driver, "texts"):
-            if self._driver.execute("SELECT count(*) FROM text_progress").fetchone() != (0,):
-                raise Unsound("the index of texts is gone")
+        with changing(self._driver, "texts"):  # which finds out if it was there and is gone
             make_index(self._driver, catalogue_path(self._directory))
 
     def _index(self, work: _Work) -> None:
