@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -206,14 +206,18 @@ class _Salvager:
         place = self._images.place(number)
         page = self._images.image(*place)
         route = "log" if place[0] == LOG and place[1] in self._lost_log else "page"
-        by_shape: dict[str, list[cells.Cell]] = {}
-        for cell in all_cells:
+        bounds = self._survey.bounds.get(number, (None, None))
+        for shape, found in self._by_shape(all_cells):
+            self._take_cells(place, page, shape, found, route, bounds)
+
+    def _by_shape(self, found: Sequence[cells.Cell]) -> Iterable[tuple[Shape, list[cells.Cell]]]:
+        """Return the cells of a page by the table that they fit."""
+        by_table: dict[str, list[cells.Cell]] = {}
+        for cell in found:
             shape = shape_of(self._new.shapes, cell.types)
             if shape is not None:
-                by_shape.setdefault(shape.table, []).append(cell)
-        bounds = self._survey.bounds.get(number, (None, None))
-        for table, found in by_shape.items():
-            self._take_cells(place, page, self._new.shapes[table], found, route, bounds)
+                by_table.setdefault(shape.table, []).append(cell)
+        return [(self._new.shapes[table], one) for table, one in by_table.items()]
 
     def _cells(self, number: int, place: tuple[int, int]) -> list[cells.Cell]:
         """Return the cells in an image of page *number*; none if it is no leaf of a table."""
@@ -359,7 +363,7 @@ class _Salvager:
             return  # another row claimed its overflow pages meanwhile
         found = row(shape, number.value, one.cell.types, record)
         of_event = shape.table == "events"
-        known = by_id.get(one.event_id) if of_event else None
+        known = by_id.get(one.event_id) if of_event else self._place_by_event(found)
         believable = is_row(number.value) and number.value <= self._highest(shape.table)
         backed = of_event and _is_backed(found, by_number.get(number.value, set()))
         for wanted in (
@@ -372,6 +376,8 @@ class _Salvager:
         ):
             if wanted is None or not is_row(wanted) or self._new.has(shape, wanted):
                 continue
+            if wanted != known and self._is_out_of_order(found, wanted):
+                continue
             others = [text for text in by_number.get(wanted, ()) if of_event and is_id(text)]
             if wanted == known or not others or any(is_near(x, one.event_id) for x in others):
                 self._new.insert(_renumbered(found, wanted), one.route)
@@ -380,6 +386,33 @@ class _Salvager:
             self._new.insert(found, one.route)  # the same row twice, or one that contradicts it
         else:
             self._new.put_aside(found, "nothing confirms its sequence")
+
+    def _place_by_event(self, one: Row) -> int | None:
+        """Return the only free number that its event leaves a ledger or plan row, if it is one.
+
+        Their numbers rise with those of their events.
+        """
+        table, event = one.shape.table, one.values[1]
+        below, above = self._new.around(table, event)
+        if above is None:
+            above = max(self._stated(table), default=below) + 1
+        free = (n for n in range(below + 1, above) if not self._new.has(one.shape, n))
+        found = [*islice(free, 2)]
+        return found[0] if len(found) == 1 else None
+
+    def _is_out_of_order(self, one: Row, number: int) -> bool:
+        """Tell whether a ledger or plan row's event is not between those of its neighbours."""
+        if one.shape.table == "events":
+            return False
+        event = one.values[1]
+        (below, above) = self._new.driver.execute(
+            f"SELECT (SELECT event_sequence FROM {one.shape.table} WHERE sequence < :number "
+            "ORDER BY sequence DESC LIMIT 1), "
+            f"(SELECT event_sequence FROM {one.shape.table} WHERE sequence > :number "
+            "ORDER BY sequence LIMIT 1)",
+            {"number": number},
+        ).fetchone()
+        return (below is not None and event < below) or (above is not None and event > above)
 
     def _highest(self, table: str) -> int:
         """Return the highest number that rows may have, by what is known of the table."""
@@ -451,17 +484,27 @@ class _Salvager:
             if not self._images.is_cut(*place, cell.end):
                 self._take_if_missing(page, shape, cell, "carved")
 
-    def _take_if_missing(self, page: bytes, shape: Shape, cell: cells.Cell, route: str) -> None:
+    def _take_if_missing(
+        self,
+        page: bytes,
+        shape: Shape,
+        cell: cells.Cell,
+        route: str,
+        judged: Number | None = None,
+    ) -> None:
         if shape.key is None:
             self._take_unnumbered(page, shape, cell, route)
             return
-        if not 0 < cell.rowid <= self._bound or self._new.has(shape, cell.rowid):
+        number = cell.rowid
+        if judged is not None and judged.likely is not None and not (judged.sure or judged.rising):
+            number = judged.likely
+        if not 0 < number <= self._bound or self._new.has(shape, number):
             return
         record = self._record(page, cell, shape)
         if record is None:
             return
-        one = row(shape, cell.rowid, cell.types, record)
-        if why := self._contradiction(one, cell.rowid, route):
+        one = _renumbered(row(shape, cell.rowid, cell.types, record), number)
+        if why := self._contradiction(one, number, route):
             self._new.put_aside(one, why)
         else:
             self._new.insert(one, route, only_if_missing=True)
@@ -482,25 +525,16 @@ class _Salvager:
             return None
         if route == "carved" and number > self._highest(one.shape.table):
             return "its sequence was never given"
-        event = one.values[1]
-        (below, above) = self._new.driver.execute(
-            f"SELECT (SELECT event_sequence FROM {one.shape.table} WHERE sequence < :number "
-            "ORDER BY sequence DESC LIMIT 1), "
-            f"(SELECT event_sequence FROM {one.shape.table} WHERE sequence > :number "
-            "ORDER BY sequence LIMIT 1)",
-            {"number": number},
-        ).fetchone()
-        if (below is not None and event < below) or (above is not None and event > above):
+        if self._is_out_of_order(one, number):
             return "its event does not lie between those of its neighbours"
         return None
 
     def _take_older(self) -> None:
         for number, which, offset in self._older():
             page = self._images.image(which, offset)
-            for cell in self._cells(number, (which, offset)):
-                shape = shape_of(self._new.shapes, cell.types)
-                if shape is not None:
-                    self._take_if_missing(page, shape, cell, "older image")
+            for shape, found in self._by_shape(self._cells(number, (which, offset))):
+                for cell, judged in zip(found, numbers([c.rowid for c in found]), strict=True):
+                    self._take_if_missing(page, shape, cell, "older image", judged)
 
     def _older(self) -> Iterator[tuple[int, int, int]]:
         yield from self._images.older

@@ -74,15 +74,19 @@ def derive_producers(new: Target) -> None:
 def _put_right(new: Target, producer: tuple[Any, ...]) -> bool:
     """Put the row right that is this producer's but for some damaged characters, if there is one.
 
-    Of its first event, there is one producer: a row of another that no event names was hit.
+    Of its first event, which may be lost, there is one producer: a row of another that no event
+    names was hit.
     """
-    found = new.driver.execute(
-        "SELECT rowid, category, name, version FROM producers WHERE first_seen_sequence = ? "
+    unnamed = new.driver.execute(
+        "SELECT rowid, category, name, version FROM producers WHERE (first_seen_sequence = :first "
+        "OR first_seen_sequence < :first AND first_seen_sequence NOT IN "
+        "(SELECT sequence FROM events)) "
         "AND NOT EXISTS (SELECT 1 FROM events WHERE producer_category = category "
         "AND producer_name = name AND producer_version = version)",
-        producer[3:],
-    ).fetchall()
-    if len(found) != 1 or not is_near("\0".join(found[0][1:]), "\0".join(producer[:3])):
+        {"first": producer[3]},
+    )
+    found = [row for row in unnamed if is_near("\0".join(row[1:]), "\0".join(producer[:3]))]
+    if len(found) != 1:
         return False
     new.driver.execute(
         "UPDATE producers SET category = ?, name = ?, version = ? WHERE rowid = ?",

@@ -19,6 +19,12 @@ _LOG_WAS_CUT = (
     "not all can be told"
 )
 _EVENT_COLUMNS, _META_COLUMNS = 9, 7
+_TABLES = {
+    cells.LEAF_TABLE: True,
+    cells.INTERIOR_TABLE: True,
+    cells.LEAF_INDEX: False,
+    cells.INTERIOR_INDEX: False,
+}
 _FOREIGN = "the write-ahead log is another session's; kept, not used"
 _OLDER = "the write-ahead log is older than the file; used for lost rows only"
 
@@ -106,7 +112,9 @@ def _are_ours(
     }
     if session_id in named:
         return True
-    return unless_shown and not any(map(is_session_id, named))
+    if any(map(is_session_id, named)) or _differ_in_kind(images, places):
+        return False
+    return unless_shown
 
 
 def _leaves_out_pages(images: Images, log: Log) -> bool:
@@ -117,6 +125,22 @@ def _leaves_out_pages(images: Images, log: Log) -> bool:
     return any(
         page not in there for page in range(images.page_count + 1, log.live[-1].pages_after + 1)
     )
+
+
+def _differ_in_kind(images: Images, places: list[tuple[int, int, int]]) -> bool:
+    """Tell whether most pages are of a table in the file and of an index here, or the other way.
+
+    A page never changes that, since nothing is ever deleted. Two may lie in each other's place.
+    """
+    same = other = 0
+    for page, which, at in places:
+        if 1 < page <= images.size // images.page_size:
+            there = _TABLES.get(images.image(FILE, (page - 1) * images.page_size)[0])
+            here = _TABLES.get(images.image(which, at)[0])
+            if there is not None and here is not None:
+                same += there == here
+                other += there != here
+    return other > 1 and other >= same
 
 
 def _held(images: Images, page: bytes) -> Iterator[tuple[int, bytes]]:

@@ -94,6 +94,28 @@ class Target:
         (found,) = self.driver.execute(f"SELECT max(sequence) FROM {table}").fetchone()
         return found or 0
 
+    def around(self, table: str, event: int) -> tuple[int, int | None]:
+        """Return the last number of a row of an earlier event than *event*, 0 if there is none.
+
+        And the first of a later one, None if there is none. Numbers are in the order of events.
+        """
+        at = (
+            f"SELECT event_sequence FROM {table} WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
+        )
+        below, last = 0, self.highest(table)
+        while below < last:
+            middle = (below + last + 1) // 2
+            found = self.driver.execute(at, (middle,)).fetchone()
+            if found is None or found[0] < event:
+                below = middle
+            else:
+                last = middle - 1
+        (above,) = self.driver.execute(
+            f"SELECT min(sequence) FROM {table} WHERE sequence > ? AND event_sequence > ?",
+            (below, event),
+        ).fetchone()
+        return below, above
+
     # -- ids of events -------------------------------------------------------------------------
 
     def settled(self) -> list[tuple[Row, str]]:
