@@ -18,10 +18,11 @@ from statebackend import (
     InvalidTransition,
     Session,
     SessionClosed,
+    SessionLocked,
     SessionStatus,
     StateBackend,
 )
-from tests.crash.samples import MODEL, append, assert_whole, cost, item, session_file
+from tests.crash.samples import MODEL, append, assert_whole, cost, item, litter, session_file
 
 pytestmark = pytest.mark.conformance("SB-06")
 
@@ -363,3 +364,36 @@ def test_random_use_from_many_threads(session: Session, backend: StateBackend, s
     at_once(*(lambda seed=seed: fuzz(session, backend, seed, steps) for seed in range(8)))
     numbers = [event.sequence for event in session.events()]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_views_and_writers_that_come_and_go_do_not_hinder_each_other(
+    backend: StateBackend,
+) -> None:
+    """Whoever closes last takes the log away; who comes at that moment finds a new one."""
+    with backend.create("default") as session:
+        append(session)
+        session_id = session.session_id
+
+    def view() -> None:
+        for _ in range(60):
+            with backend.read(session_id, check=False) as view, view.orm():
+                assert view.counts().events > 0
+
+    def write() -> int:
+        appended = 0
+        while appended < 40:
+            with suppress(SessionLocked), backend.open(session_id) as session:
+                append(session)
+                appended += 1
+        return appended
+
+    def look() -> None:
+        for _ in range(60):
+            assert [one.session_id for one in backend.list()] == [session_id]
+
+    at_once(view, view, view, write, look)
+    with backend.read(session_id) as reader:
+        assert reader.counts().events == 41
+    backend.open(session_id).close()  # a view that outlived the writer leaves its log
+    assert litter(backend) == set()
+    assert_whole(session_file(backend, session_id))

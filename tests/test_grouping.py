@@ -297,8 +297,11 @@ def test_a_file_that_was_moved_is_refused_to_all(session: Session) -> None:
     with in_line(session) as crowd:
         asked = [crowd.append(str(number)) for number in range(3)]
         session.path.rename(moved)
+        with pytest.raises(SessionUnreadable, match="was moved"):
+            session.set_status("completed")
     moved.rename(session.path)
     assert all(isinstance(one.exception(), SessionUnreadable) for one in asked)
+    assert session.info.status == "running"
 
 
 def test_a_full_disk_is_told_to_all_and_the_session_goes_on(session: Session) -> None:

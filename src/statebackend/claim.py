@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from statebackend import timestamps
@@ -54,6 +54,8 @@ class Claim:
 
     One that gets lost, as by an interrupt between taking it and storing it, is released as well.
     """
+
+    _held = False
 
     def __init__(self, key: _ClaimKey, path: Path, descriptor: int, holder: Holder) -> None:
         self.holder = holder
@@ -102,6 +104,14 @@ class Claim:
             self.release()
 
 
+class OnLog(Protocol):
+    """Whoever has a connection on a session's log for longer."""
+
+    def in_use(self) -> bool:
+        """Tell if the log still has its name."""
+        ...
+
+
 class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
@@ -111,6 +121,7 @@ class _Registry:
         self.kept_off: set[_FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
         self.watched: dict[_FileKey, list[int]] = {}
+        self.on_log: dict[_FileKey, WeakSet[OnLog]] = {}
 
     def enter_child(self) -> None:
         """Forget what belongs to the parent, and make sure that nothing of it is ever closed.
@@ -131,6 +142,7 @@ class _Registry:
             for descriptor in descriptors:  # drops no lock of the parent, and keeps none for it
                 os.close(descriptor)
         self.watched.clear()
+        self.on_log.clear()
         self.keep_in_child.clear()
 
 
@@ -322,12 +334,30 @@ class OpenFile:
             self.key = None
             if left == 0:
                 del _registry.open_files[key]
-                for descriptor in _registry.watched.pop(key, ()):
-                    os.close(descriptor)
+                watched = _registry.watched.get(key, [])
+                while watched:  # what an interrupt leaves serves the next handle
+                    os.close(watched.pop())
+                _registry.watched.pop(key, None)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # for one whose closing was interrupted
             self.close()
+
+    def enter_log(self, user: OnLog) -> None:
+        """Note that *user* is on the log, until :meth:`leave_log` or its end."""
+        with _registry.mutex:
+            assert self.key is not None
+            _registry.on_log.setdefault(self.key, WeakSet()).add(user)
+
+    def leave_log(self, user: OnLog) -> bool:
+        """Note that *user* lets the log go; tell whether nobody here is on it any more."""
+        with _registry.mutex:
+            if self.key is None or (users := _registry.on_log.get(self.key)) is None:
+                return True
+            users.discard(user)
+            if not users:
+                del _registry.on_log[self.key]
+            return not users
 
     def watch(self, path: Path) -> int:
         """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
@@ -342,6 +372,10 @@ class OpenFile:
             for descriptor in watched:
                 if os.path.samestat(os.fstat(descriptor), found):
                     return descriptor
+            if self.key not in _registry.on_log:  # else a log that went, with its locks
+                for descriptor in [one for one in watched if os.fstat(one).st_nlink == 0]:
+                    watched.remove(descriptor)
+                    os.close(descriptor)
             watched.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
             return watched[-1]
 
@@ -357,13 +391,12 @@ def refuse_if_log_is_gone(path: Path) -> None:
 
 
 def _refuse_if_log_is_gone(path: Path, key: _FileKey) -> None:
-    for descriptor in _registry.watched.get(key, ()):
-        if os.fstat(descriptor).st_nlink == 0:
-            raise StorageError(
-                path,
-                "another program took its log away while this process had it open: close the "
-                "views and sessions of it here, and open it again",
-            )
+    if not all(user.in_use() for user in _registry.on_log.get(key, ())):
+        raise StorageError(
+            path,
+            "another program took its log away while this process had it open: close the "
+            "views and sessions of it here, and open it again",
+        )
 
 
 def keep_in_child(connection: object) -> None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -38,6 +39,7 @@ APPEND_ONLY_TABLES = tuple(
 )
 
 
+_drivers: WeakKeyDictionary[Connection, sqlite3.Connection] = WeakKeyDictionary()
 _wanted: ContextVar[str] = ContextVar("statebackend_wanted_uri")
 
 
@@ -91,18 +93,21 @@ def close_reader(connection: Connection, path: Path) -> None:
         if has_log(path) and lock_path(path).exists():
             with suppress(sqlite3.Error):
                 stack.enter_context(closing(_come_last(path, "mode=ro")))
-        connection.close()
-    _take_empty_log_away(path)
+        close(connection)
+    take_log_away(path, fold=False)
 
 
-def _take_empty_log_away(path: Path) -> None:
+def take_log_away(path: Path, *, fold: bool) -> None:
     """Do what the last connection does as it closes, where two of them closed at once.
 
-    Each then took the other for the last one, and left an empty log behind. It is left to whoever
-    is on the file still, and who is not any more asks after letting go; so one of them does it.
+    Each then took the other for the last one, and left the log behind: an empty one, or, of a
+    writer, who may *fold* it. It is left to whoever is on the file still, and who is not any more
+    asks after letting go; so one of them does it.
     """
     for _ in range(_TIDYING_ATTEMPTS):
-        if has_log(path) or not wal_path(path).exists() or lock_path(path).exists():
+        if not wal_path(path).exists() or lock_path(path).exists():
+            return
+        if not fold and has_log(path):
             return
         with claim.only_here(path) as only:
             if not only or is_read_elsewhere(path):
@@ -150,6 +155,15 @@ def fold_log(driver: sqlite3.Connection) -> bool:
         driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
+def close(connection: Connection) -> None:
+    """Close a connection of this module; harmless when repeated, also after an interrupt.
+
+    SQLAlchemy takes one for closed whose closing was interrupted before it began.
+    """
+    connection.close()
+    _drivers[connection].close()
+
+
 def driver_of(connection: Connection) -> sqlite3.Connection:
     """Return the ``sqlite3`` connection below SQLAlchemy's."""
     driver = connection.connection.driver_connection
@@ -170,6 +184,7 @@ def _connect(path: Path, uri: str, *, begin: str) -> Connection:
     finally:
         _wanted.reset(token)
     connection.info[_BEGIN] = begin
+    _drivers[connection] = driver_of(connection)
     claim.keep_in_child(connection)
     return connection
 
@@ -179,10 +194,10 @@ def _closed_on_error(path: Path, connection: Connection) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        connection.close()
+        close(connection)
         raise storage_error(path, error) from error
     except BaseException:
-        connection.close()
+        close(connection)
         raise
 
 
@@ -384,4 +399,4 @@ def _tells(pragma: str | None, value: str | None) -> bool:
 
 # SQLAlchemy puts some questions to an engine's first connection. A damaged file could not answer
 # them, and that connection would never be closed.
-connect_in_memory().close()
+close(connect_in_memory())

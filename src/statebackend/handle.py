@@ -58,11 +58,11 @@ class Session(Writer, Appends[Event]):
         held: Claim,
         locks: SqliteLocks,
     ) -> None:
-        super().__init__(path, file, connection)
         self._claim = held
         self._locks = locks
-        self._path_bytes, self._identity = os.fsencode(path), file.key
         self._view_connection: Connection | None = None
+        super().__init__(path, file, connection)
+        self._path_bytes, self._identity = os.fsencode(path), file.key
         self._row_limit_bytes = self._driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         self._checked = set()
         self._status = meta.select_status(self._driver)
@@ -78,10 +78,11 @@ class Session(Writer, Appends[Event]):
         try:
             self._locks.give_back()
             if self._view_connection is not None:
-                self._view_connection.close()
-            self._connection.close()
+                engine.close(self._view_connection)
+            engine.close(self._connection)
         finally:
             self._claim.release()
+        engine.take_log_away(self.path, fold=True)
 
     def _take(self, pending: PendingEvent) -> Event:
         (sequence,) = self._write((pending,))
@@ -118,6 +119,7 @@ class Session(Writer, Appends[Event]):
     def _change_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
         self._connection.rollback()  # what a change left that failed or was interrupted
         self._check_transition(target)
+        self._check_place()
         self._check_locks()
         try:
             self._update_status(target, ended_at)
@@ -167,14 +169,17 @@ class Session(Writer, Appends[Event]):
     def _check_before_append(self) -> None:
         if self._closing or self._status != _RUNNING or self._pid != os.getpid():
             self._check_appendable()
-        # Nothing is acknowledged that goes into a file which nobody will find.
+        self._check_place()
+        self._check_locks()
+
+    def _check_place(self) -> None:
+        """Refuse to write into a file which nobody will find."""
         try:
             found = os.stat(self._path_bytes)  # noqa: PTH116 - a third of a Path's time
         except OSError:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._identity:
             raise SessionUnreadable(self.path, "was moved, removed or replaced while it was open")
-        self._check_locks()
 
     def _check_locks(self) -> None:
         """Refuse to write where this process has lost its locks, and another has made use of that.

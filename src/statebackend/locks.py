@@ -17,7 +17,6 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from weakref import WeakSet
 
 from statebackend import claim
 from statebackend.claim import OpenFile, locked_by
@@ -29,20 +28,16 @@ _INDEX_IN_USE = (128, 1)
 _READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
-_backing: dict[tuple[int, int], WeakSet[SqliteLocks]] = {}
-"""By file, whose locks are backed. The descriptors are shared, so the last one gives them back."""
-
-
 class SqliteLocks:
     """The locks of one connection that has read its file already."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
+        self._file = file
+        self._given_back = False
         self._database = file.watch(path)
         self._index = file.watch(Path(f"{path}-shm"))
-        assert file.key is not None
-        self._key = file.key
         with claim.mutex():
-            _backing.setdefault(self._key, WeakSet()).add(self)
+            file.enter_log(self)
             self._backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
 
     def hold(self) -> bool:
@@ -73,18 +68,17 @@ class SqliteLocks:
         last connection.
         """
         with claim.mutex():
+            if self._given_back:  # the descriptors may be closed by now
+                return
             kept = self.keep()
-            if (backing := _backing.get(self._key)) is not None:
-                backing.discard(self)
-                if backing:
-                    return
-                del _backing[self._key]
-            if not kept:
-                _back(self._database, _SHARED)
-            elif self._backed:  # not twice: the descriptors may serve the next handle by then
-                self._backed = False
-                _set(self._database, fcntl.F_UNLCK, _SHARED)
-                _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
+            if self._file.leave_log(self):  # the descriptors are shared
+                if not kept:
+                    _back(self._database, _SHARED)
+                elif self._backed:
+                    _set(self._database, fcntl.F_UNLCK, _SHARED)
+                    _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
+            self._backed = False
+            self._given_back = True
 
 
 def of_reader(path: Path, file: OpenFile) -> SqliteLocks | None:

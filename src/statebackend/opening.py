@@ -255,7 +255,7 @@ def _writing(path: Path, file: OpenFile, held: claim.Claim) -> Session:
         engine.guard(connection)
         return Session(path, file, connection, held=held, locks=SqliteLocks(path, file))
     except BaseException:
-        connection.close()
+        engine.close(connection)
         raise
 
 
@@ -265,7 +265,7 @@ def _checked_reading(path: Path, file: OpenFile, *, check: bool) -> SessionView:
         integrity.check_connection(engine.driver_of(connection), path, full=check)
         return SessionView(path, file, connection)
     except BaseException:
-        connection.close()
+        engine.close(connection)
         raise
 
 

@@ -28,7 +28,7 @@ def is_needed(path: Path) -> bool:
 
     Where log and index are there already, it can; so it is beside any other connection on it.
     """
-    if os.access(path.parent, os.W_OK):
+    if os.access(path.parent, os.W_OK) or not path.parent.is_dir():
         return False
     return not all(os.access(f"{path}{ending}", os.R_OK) for ending in ("-wal", "-shm"))
 

@@ -112,7 +112,7 @@ def _closing(connection: Connection) -> Iterator[Connection]:
     try:
         yield connection
     finally:
-        connection.close()
+        engine.close(connection)
 
 
 @contextmanager

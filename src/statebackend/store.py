@@ -284,9 +284,10 @@ class StateBackend:
 
         Raises :class:`SessionNotFound` if *session_id* is not among the readable sessions.
         """
-        if session_id is not None:
-            self._read_one(session_id)
+        root = None if session_id is None else self._read_one(session_id)
         sessions, bad = self._totals(None if session_id is None else [session_id])
+        if root is not None and root[0].session_id not in {info.session_id for info, _ in sessions}:
+            sessions.append(root)  # it went between two readings
         return SessionTree(nodes=tuple(arrange(sessions, session_id)), unreadable=tuple(bad))
 
     def cost(self, session_id: str, *, tree: bool = False) -> SessionCost:

@@ -28,7 +28,7 @@ from statebackend.errors import (
     StateBackendError,
     StorageError,
 )
-from statebackend.faults import is_undecodable, storage_error
+from statebackend.faults import is_undecodable, os_error, storage_error
 from statebackend.paths import SUFFIX
 from statebackend.repositories import costs, events, meta, plans, producers
 from statebackend.repositories.statements import table_of
@@ -315,12 +315,14 @@ class Handle(ABC):
         try:
             with self._locked():
                 file.open()
-            connection = engine.connect_for_reading(self.path)
+            with os_error(self.path):
+                connection = engine.connect_for_reading(self.path)
             held = None
             try:
-                driver = engine.driver_of(connection)
-                driver.text_factory = rows.text
-                driver.execute("SELECT 1 FROM sqlite_schema").fetchone()
+                with typed_errors(self.path):
+                    driver = engine.driver_of(connection)
+                    driver.text_factory = rows.text
+                    driver.execute("SELECT 1 FROM sqlite_schema").fetchone()
                 held = locks.of_reader(self.path, file)
                 with orm.Session(connection, autoflush=False) as session:
                     yield session
@@ -373,6 +375,7 @@ class SessionView(Handle):
     """
 
     def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
+        self._locks: locks.SqliteLocks | None = None
         super().__init__(path, file, connection)
         self._locks = locks.of_reader(path, file)
 

@@ -223,3 +223,19 @@ def test_an_amount_may_be_a_large_whole_number(backend: StateBackend) -> None:
         session.append_message(producer=MODEL, payload=b"", cost=cost(2**70))
         session.append_message(producer=MODEL, payload=b"", cost=cost(3))
         assert [entry.cost.cost_usd for entry in session.costs()] == [2.0**70, 3.0]
+
+
+def test_a_session_that_goes_between_two_readings_is_in_its_tree(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may remove or move a file at any moment."""
+    with backend.create("default") as session:
+        session_id = session.session_id
+    totals = StateBackend._totals
+
+    def gone(self: StateBackend, roots: list[str] | None) -> Any:
+        session.path.unlink()
+        return totals(self, roots)
+
+    monkeypatch.setattr(StateBackend, "_totals", gone)
+    assert [node.session.session_id for node in backend.tree(session_id).nodes] == [session_id]

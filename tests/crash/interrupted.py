@@ -170,6 +170,20 @@ def notes(directory: str, session_id: str) -> None:
             assert free
 
 
+def closes(directory: str, session_id: str) -> None:
+    """Interrupt the closing of a view, close it again: nothing of its locks is left behind."""
+    backend = StateBackend(directory)
+    with backend.create("default", session_id=session_id) as session:
+        append(session)
+    for delay in _delays(7, 1e-3) * 6:
+        view = backend.read(session_id, check=False)
+        interrupted(view.close, delay)
+        view.close()
+        with backend.open(session_id) as again:
+            assert again.counts().events == 1
+        assert not Path(f"{again.path}-wal").exists(), "a lock of the view is left"
+
+
 def _note(path: Path) -> None:
     with claim.OpenFile(path):
         pass

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-19")]
         interrupted.reads,
         interrupted.opens,
         interrupted.notes,
+        interrupted.closes,
         interrupted.threads,
         interrupted.failing_blocks,
     ],

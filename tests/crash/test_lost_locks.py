@@ -20,6 +20,7 @@ from statebackend import (
     SessionLocked,
     StateBackend,
     StorageError,
+    locks,
 )
 from tests.crash import children
 from tests.crash.processes import run, started
@@ -74,7 +75,9 @@ def fold_log_in(session: Session) -> None:
 def not_backed(backend: StateBackend, session_id: str) -> Session:
     """Open a session whose locks nothing backs, as where a file system has no others."""
     session = backend.open(session_id)
-    session._locks.give_back()
+    locks._set(session._locks._database, fcntl.F_UNLCK, locks._SHARED)
+    locks._set(session._locks._index, fcntl.F_UNLCK, locks._INDEX_IN_USE)
+    session._locks._backed = False
     return session
 
 
@@ -308,9 +311,9 @@ def test_opening_beside_a_view_that_stays_leaves_no_descriptors(
 def test_a_closed_session_has_no_locks(backend: StateBackend, session_id: str) -> None:
     """Asked by what a signal handler interrupted when it closed the session."""
     with backend.open(session_id) as session:
-        locks = session._locks
-        assert (locks.in_use(), locks.keep()) == (True, True)
-    assert (locks.in_use(), locks.keep()) == (False, False)
+        held = session._locks
+        assert (held.in_use(), held.keep()) == (True, True)
+    assert (held.in_use(), held.keep()) == (False, False)
 
 
 def touch_closed(session: Session) -> None:
