@@ -123,6 +123,7 @@ def test_no_damage_ends_the_use_of_a_large_one(
             ask[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

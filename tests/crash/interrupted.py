@@ -175,7 +175,7 @@ def closes(directory: str, session_id: str) -> None:
     backend = StateBackend(directory)
     with backend.create("default", session_id=session_id) as session:
         append(session)
-    for delay in _delays(7, 1e-3) * 6:
+    for delay in _delays(7, 1e-3) * 2:
         view = backend.read(session_id, check=False)
         interrupted(view.close, delay)
         view.close()
