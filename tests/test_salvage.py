@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -426,17 +427,33 @@ def test_text_that_is_not_utf8_is_repaired_and_noted(backend: StateBackend) -> N
     path = path_of(backend, session_id)
     leaf = (root_page(path, "events") - 1) * 4096
     content = path.read_bytes()
+    found = re.compile(rb"20\d\d-\d\d-\d\dT").search(content, leaf, leaf + 4096)
+    assert found is not None
+    at = found.start()
+    path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    damage_index(path)
+    recovery = recover(backend, session_id)
+    assert told(recovery, "events").repaired == 1
+    ((number,),) = sql(path, "SELECT sequence FROM events WHERE timestamp LIKE '\ufffd0%'")
+    assert (
+        f"events sequence {number}: timestamp holds U+FFFD for what was not UTF-8" in recovery.notes
+    )
+
+
+def test_a_producer_that_is_not_utf8_is_put_right_from_the_index(backend: StateBackend) -> None:
+    """No other producer is invented."""
+    session_id = full(backend)
+    path = path_of(backend, session_id)
+    leaf = (root_page(path, "events") - 1) * 4096
+    content = path.read_bytes()
     at = content.index(b"shell", leaf, leaf + 4096)
     path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
     damage_index(path)
     recovery = recover(backend, session_id)
     assert told(recovery, "events").repaired == 1
-    ((number,),) = sql(path, "SELECT sequence FROM events WHERE producer_name = '\ufffdhell'")
-    assert (
-        f"events sequence {number}: producer_name holds U+FFFD for what was not UTF-8"
-        in recovery.notes
-    )
-    assert told(recovery, "producers").routes["derived"] == 1
+    assert sql(path, "SELECT sequence FROM events WHERE producer_name = '\ufffdhell'") == []
+    assert not any("U+FFFD" in note for note in recovery.notes)
+    assert "derived" not in told(recovery, "producers").routes
 
 
 # -- logs and journals -----------------------------------------------------------------------------

@@ -14,6 +14,9 @@ import pytest
 
 from statebackend import SessionDamaged, SessionStatus, StateBackend, wal
 from statebackend.log_check import check_log
+from tests.crash import children
+from tests.crash.processes import started
+from tests.crash.samples import new_session
 from tests.damage import layout
 from tests.damage.bases import Plan, _set_up, files_of, put
 from tests.damaging import NOISE
@@ -394,3 +397,23 @@ def test_a_file_that_is_damaged_itself_is_left_to_the_check(tmp_path: Path) -> N
     log_of(other).replace(log_of(path))
     damage_index(path)
     check_log(path, 4096)
+
+
+@pytest.mark.parametrize("spoilt", [512, 4096], ids=["a sector", "a page"])
+@pytest.mark.parametrize("index", [True, False], ids=["-shm", "no -shm"])
+def test_a_log_whose_beginning_was_overwritten_keeps_its_rows(
+    backend: StateBackend, spoilt: int, *, index: bool
+) -> None:
+    """Its header and its first frame are gone; the frames behind say which round they are of."""
+    with started(children.append_until_killed, backend.directory, new_session(backend)) as other:
+        while (durable := other.hear()) < 60:
+            pass
+        other.kill()
+    (path,) = backend.directory.glob("*.sqlite")
+    log = Path(f"{path}-wal")
+    log.write_bytes(bytes(spoilt) + log.read_bytes()[spoilt:])
+    if not index:
+        Path(f"{path}-shm").unlink()
+    with backend.open(path.stem) as session:
+        assert session.recovery is not None
+        assert session.counts().events >= durable

@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -33,13 +32,13 @@ FOLD_TIMEOUT_MS = 500
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 """To so much a log that has been folded in is cut; one of SQLite's own folds is half of it."""
 _BEGIN = "statebackend_begin"
+_DRIVER = "statebackend_driver"
 _TIDYING_ATTEMPTS = 20
 APPEND_ONLY_TABLES = tuple(
     table.name for table in models.Base.metadata.sorted_tables if table.name != "session_meta"
 )
 
 
-_drivers: WeakKeyDictionary[Connection, sqlite3.Connection] = WeakKeyDictionary()
 _wanted: ContextVar[str] = ContextVar("statebackend_wanted_uri")
 
 
@@ -161,7 +160,7 @@ def close(connection: Connection) -> None:
     SQLAlchemy takes one for closed whose closing was interrupted before it began.
     """
     connection.close()
-    _drivers[connection].close()
+    connection.get_execution_options()[_DRIVER].close()
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
@@ -184,7 +183,7 @@ def _connect(path: Path, uri: str, *, begin: str) -> Connection:
     finally:
         _wanted.reset(token)
     connection.info[_BEGIN] = begin
-    _drivers[connection] = driver_of(connection)
+    connection.execution_options(**{_DRIVER: driver_of(connection)})
     claim.keep_in_child(connection)
     return connection
 

@@ -146,13 +146,24 @@ def _read(descriptor: int, page_size: int | None, index: Index | None) -> Log | 
     if page_size is None or not 512 <= page_size <= 65536 or page_size & (page_size - 1):
         return None
     frames = _frames(descriptor, page_size, order, seed)
+    if salts is None:
+        salts = _newest_salts(frames, index)
     of_it = index is not None and (index.salts, index.page_size) == (salts, page_size)
     committed = index.committed if index is not None and of_it else 0
-    if not frames and not committed:
+    if salts is None or not (frames or committed):
         return None
-    if salts is None:  # a damaged header: the frames say which round they are of
-        salts = frames[0].salts
     return _judged(page_size, frames, salts, committed, sound_header=seed is not None)
+
+
+def _newest_salts(frames: list[_Read], index: Index | None) -> bytes | None:
+    """Return the salts of the log's last round, whose header is damaged; None without a frame.
+
+    The first of them is counted up with each round. A frame whose own header was hit says nothing.
+    """
+    if index is not None and any(one.salts == index.salts for one in frames):
+        return index.salts
+    whole = [one.salts for one in frames if one.whole]
+    return max(whole, default=frames[0].salts if frames else None)
 
 
 def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | None]:

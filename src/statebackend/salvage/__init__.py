@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from statebackend.migrate import SESSIONS, Chain, schema_image
-from statebackend.salvage import cells, chains, event_ids, ownership
+from statebackend.salvage import cells, chains, event_columns, event_ids, ownership
 from statebackend.salvage.carving import carve, unexplained
 from statebackend.salvage.derived import derive_producers, save_meta
 from statebackend.salvage.images import LOG, Images
@@ -37,6 +37,7 @@ from statebackend.values import SCHEMA_VERSION, TableRecovery
 
 _LEAST_ROW_BYTES = 12
 _MOST = 0.9
+_ALIKE = "sqlite_autoindex_producers_1"
 _LAST_RESORTS = {"older image", "carved"}
 
 
@@ -129,12 +130,12 @@ class _Salvager:
         self._take_pages()
         self._take_unended()
         self._settle_doubts()
-        event_ids.put_right(self._new, self._index_entries)
+        self._put_events_right()
         self._learn_missing()
         if self._known_missing or self._gaps() or not self._metas:
             self._take_older()
             self._carve()
-            event_ids.put_right(self._new, self._index_entries)
+            self._put_events_right()
         derived = save_meta(self._new, self._metas, self._session_id)
         derive_producers(self._new)
         counters = self._counters()
@@ -455,6 +456,22 @@ class _Salvager:
         own = self._session_id.encode()
         found = witnesses(self._images, self._survey.indexes)
         return ((text, number) for text, number in found if text != own)
+
+    def _put_events_right(self) -> None:
+        event_ids.put_right(self._new, self._index_entries)
+        event_columns.put_right(self._new, self._index_records)
+
+    def _index_records(self) -> Iterator[list[Any]]:
+        """Return what the indexes hold of the events: texts, and last the row's number."""
+        # The index of the table of producers has records like that of the events' producers.
+        alike = [page for page, name in self._survey.roots.items() if name == _ALIKE]
+        lengths = {2, 4} if alike else {2}
+        for number in self._survey.indexes:
+            if number in alike:
+                continue
+            for record in cells.index_records(self._images.page(number), 0, self._images.usable):
+                if len(record) in lengths and is_row(record[-1]):
+                    yield record
 
     def _index_entries(self) -> Iterator[event_ids.Entries]:
         """Return what the index of ids says, by page, without the session's own id."""

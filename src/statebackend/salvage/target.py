@@ -74,6 +74,20 @@ class Target:
             self.put_aside(row, f"another row contradicts it ({error})")
             return False
         self.routes[table][route] += 1
+        self._tell(row)
+        return True
+
+    def _tell(self, row: Row) -> None:
+        """Count and note what was put right in a row, and what may be wrong in it."""
+        table = row.shape.table
+        overwritten = [
+            column.name
+            for column, value in zip(row.shape.columns, row.values, strict=False)
+            if isinstance(value, str) and "\0" in value and column.name != "id"
+        ]
+        if overwritten:  # no text that was stored holds it; of ids, the index tells
+            names = ", ".join(overwritten)
+            self.doubt(table, f"{table} {_name(row)}: {names} with NUL, so it was overwritten")
         if row.repaired or row.marred:
             self.repaired[table] += 1
             if table == "events":
@@ -82,7 +96,6 @@ class Target:
                 self.note(f"{table} {_name(row)}: put right {', '.join(row.repaired)}")
             for name in row.marred:
                 self.note(f"{table} {_name(row)}: {_MARRED.format(name)}")
-        return True
 
     def has(self, shape: Shape, sequence: int) -> bool:
         """Tell whether a row with this sequence is there."""
@@ -147,13 +160,37 @@ class Target:
             self.driver.execute("UPDATE events SET id = ? WHERE sequence = ?", (event_id, sequence))
         except sqlite3.IntegrityError:
             return False
-        if sequence not in self._events_repaired:
-            self._events_repaired.add(sequence)
-            self.repaired["events"] += 1
+        self._count_repaired(sequence)
         marred = f"events sequence {sequence}: {_MARRED.format('id')}"
         self.notes = [line for line in self.notes if line != marred]
         self.note(f"events sequence {sequence}: put right {told}")
         return True
+
+    def event_columns(self, sequence: int, columns: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return these columns of an event, None if it is not there."""
+        query = f"SELECT {', '.join(columns)} FROM events WHERE sequence = ?"
+        found: tuple[str, ...] | None = self.driver.execute(query, (sequence,)).fetchone()
+        return found
+
+    def set_event_columns(
+        self, sequence: int, columns: tuple[str, ...], values: tuple[str, ...]
+    ) -> None:
+        """Put these columns of an event right."""
+        was = self.event_columns(sequence, columns)
+        columns_set = ", ".join(f"{column} = ?" for column in columns)
+        self.driver.execute(
+            f"UPDATE events SET {columns_set} WHERE sequence = ?", (*values, sequence)
+        )
+        self._count_repaired(sequence)
+        marred = {f"events sequence {sequence}: {_MARRED.format(column)}" for column in columns}
+        self.notes = [line for line in self.notes if line not in marred]
+        names = ", ".join(columns)
+        self.note(f"events sequence {sequence}: put right {names}, from the index (was {was!r})")
+
+    def has_producer(self, producer: tuple[str, ...]) -> bool:
+        """Tell whether the session has this producer: category, name and version."""
+        query = "SELECT 1 FROM producers WHERE (category, name, version) = (?, ?, ?)"
+        return self.driver.execute(query, producer).fetchone() is not None
 
     def doubt(self, table: str, line: str) -> None:
         """Count a row that is kept with a value that may be wrong, and note why, once."""
@@ -239,6 +276,11 @@ class Target:
         self.driver.close()
         if self._aside is not None:
             self._aside.close()
+
+    def _count_repaired(self, sequence: int) -> None:
+        if sequence not in self._events_repaired:
+            self._events_repaired.add(sequence)
+            self.repaired["events"] += 1
 
     def _waits(self, row: Row) -> bool:
         """Tell whether a row contradicts another one in its id alone, and may wait."""

@@ -1,0 +1,107 @@
+"""Kinds and producers of events: the row and the index of them bear witness to each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statebackend import EventKind, Producer, StateBackend
+from tests.session_files import MODEL, cost, path_of
+
+SHELL = Producer("tool", "shell", "2.1.0")
+
+
+@pytest.fixture
+def session_id(backend: StateBackend) -> str:
+    """Return a session of 40 events; a row has its texts one behind the other."""
+    with backend.create("default") as session:
+        for number in range(20):
+            session.append_message(producer=MODEL, payload=b"{}", cost=cost())
+            session.append(
+                EventKind.TOOL_CALL,
+                producer=SHELL,
+                payload=b"x" * number,
+                schema_version="1",
+            )
+        return session.session_id
+
+
+def replace(path: Path, old: bytes, new: bytes, nth: int = 3) -> None:
+    """Overwrite the *nth* place in the file that holds *old*."""
+    content = bytearray(path.read_bytes())
+    at = -1
+    for _ in range(nth + 1):
+        at = content.index(old, at + 1)
+    content[at : at + len(new)] = new
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(b"Ztool_call", b"Zuool_call", id="a bit of the kind"),
+        pytest.param(b"Ztool_call", b"Z" + bytes(9), id="the kind zeroed"),
+        pytest.param(b"Ztool_calltool", b"Ztool_calltmol", id="the category"),
+        pytest.param(b"Ztool_calltoolshell", b"Ztool_calltoolsheml", id="the name"),
+        pytest.param(b"Ztool_calltoolshell2.1.0", b"Ztool_calltoolshell2.1.1", id="the version"),
+    ],
+)
+def test_what_the_index_knows_better_is_put_right(
+    backend: StateBackend, session_id: str, old: bytes, new: bytes
+) -> None:
+    """It is told, and no producer is invented."""
+    with backend.read(session_id) as view:
+        events, producers = list(view.events()), view.producers()
+    replace(path_of(backend, session_id), old, new)
+    with backend.open(session_id) as session:
+        assert list(session.events()) == events
+        assert session.producers() == producers
+        report = session.recovery
+    assert report is not None
+    assert not report.complete
+    assert {table.table: table.repaired for table in report.tables}["events"] == 1
+    assert any("put right" in note and "from the index" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(b"Zmessage", b"Zmemory_", id="neither"),
+        pytest.param(b"messag", b"xessag", id="the index"),
+    ],
+)
+def test_what_nobody_can_tell_is_no_silent_loss(
+    backend: StateBackend, session_id: str, old: bytes, new: bytes
+) -> None:
+    """A wrong entry of the index is left alone; a kind that no session has is put right."""
+    path = path_of(backend, session_id)
+    with backend.read(session_id) as view:
+        events = list(view.events())
+    replace(path, old, new, 0 if new.startswith(b"x") else 3)
+    with backend.open(session_id) as session:
+        assert list(session.events()) == events
+
+
+def test_two_kinds_that_may_both_be_right_are_told(backend: StateBackend, session_id: str) -> None:
+    """The row is kept as it is."""
+    replace(path_of(backend, session_id), b"Ztool_call", b"Ztool_xall")
+    replace(path_of(backend, session_id), b"tool_call", b"tool_xall", 0)
+    with backend.open(session_id) as session:
+        report = session.recovery
+    assert report is not None
+    assert not report.complete
+
+
+def test_a_row_that_was_overwritten_with_zeros_is_doubtful(
+    backend: StateBackend, session_id: str
+) -> None:
+    """No text that the package takes holds NUL."""
+    path = path_of(backend, session_id)
+    replace(path, b"anthropic", bytes(9), -1 + path.read_bytes().count(b"anthropic"))
+    replace(path, b"Ztool_call", b"Zuool_call")
+    with backend.open(session_id) as session:
+        report = session.recovery
+    assert report is not None
+    assert sum(table.doubtful for table in report.tables) >= 1
+    assert any("with NUL" in note for note in report.notes)
