@@ -105,3 +105,25 @@ def test_a_row_that_was_overwritten_with_zeros_is_doubtful(
     assert report is not None
     assert sum(table.doubtful for table in report.tables) >= 1
     assert any("with NUL" in note for note in report.notes)
+
+
+def test_a_payload_whose_last_page_was_hit_is_doubtful(backend: StateBackend) -> None:
+    """Its pointer shows it, though the length is right."""
+    with backend.create("default") as session, session.batch() as batch:
+        for _ in range(9):
+            batch.append_message(producer=MODEL, payload=b"y" * 7_000, cost=cost())
+    path = path_of(backend, session.session_id)
+    content = bytearray(path.read_bytes())
+    last = max(
+        at
+        for at in range(0, len(content), 4096)
+        if not any(content[at : at + 4]) and content[at + 4 : at + 8] == b"yyyy"
+    )
+    content[last : last + 512] = b"\x7f" * 512
+    path.write_bytes(content)
+    with backend.open(session.session_id) as again:
+        report = again.recovery
+    assert report is not None
+    assert not report.complete
+    (events,) = (table for table in report.tables if table.table == "events")
+    assert events.doubtful == 1 or events.lost == 1

@@ -294,6 +294,11 @@ class _Salvager:
         if rivals and not self._outdoes(rivals, chain, shape, cell, local):
             return None
         self._chains.claim(chain, owner)
+        if chain.behind:  # the page was hit there, and maybe elsewhere
+            self._new.doubt(
+                shape.table,
+                f"{shape.table} {cell.rowid}: its last overflow page {chain.pages[-1]} was damaged",
+            )
         return local + chain.content
 
     def _outdoes(
