@@ -81,7 +81,7 @@ def spoiled(content: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "seed,rounds", [(1, 12), pytest.param(2, 100, marks=pytest.mark.slow)], ids=["some", "many"]
+    "seed,rounds", [(1, 12), pytest.param(2, 40, marks=pytest.mark.slow)], ids=["some", "many"]
 )
 def test_no_damage_changes_an_answer(
     backend: StateBackend, built: bytes, seed: int, rounds: int
@@ -102,7 +102,7 @@ def test_no_damage_changes_an_answer(
 
 
 @pytest.mark.parametrize(
-    "seed,rounds", [(3, 12), pytest.param(4, 150, marks=pytest.mark.slow)], ids=["some", "many"]
+    "seed,rounds", [(3, 12), pytest.param(4, 40, marks=pytest.mark.slow)], ids=["some", "many"]
 )
 def test_no_damage_ends_the_use_of_a_large_one(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
