@@ -211,8 +211,11 @@ def test_parallel_readers_of_a_closed_session(backend: StateBackend) -> None:
     """16 processes read the same closed session at once, none fails, and nothing is left."""
     session_id = new_session(backend, 3)
     with several(16, children.read_on_demand, backend.directory) as readers:
-        for _ in range(30):  # two that close at once are seldom enough
+        for _ in range(15):  # two that close at once are seldom enough
             for reader in readers:
                 reader.say(session_id)
             assert [reader.hear() for reader in readers] == [3] * 16
+        for reader in readers:  # they answer before they close
+            reader.say("")
+        assert [reader.wait() for reader in readers] == [0] * 16
     assert litter(backend) == set()
