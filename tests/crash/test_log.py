@@ -124,10 +124,11 @@ def test_readers_that_overlap_for_ever_cannot_make_the_log_grow(
 ) -> None:
     """SQLite by itself would never begin it anew; the writer waits for the moment.
 
-    Some 135 MB are written; on a loaded machine the writer may miss the moment a few times.
+    Some 160 MB are written; on a loaded machine the writer may miss the moment a few times, and
+    it looks for it at 16, 32, 64 and 128 MB.
     """
     with overlapping_snapshots(limited.path):
-        assert write(limited, 30) < 100 << 20
+        assert write(limited, 36) < 140 << 20
 
 
 def test_without_the_writers_own_fold_the_log_would_grow(
