@@ -58,7 +58,7 @@ def _entries(records: Callable[[], Iterable[list[Any]]]) -> Iterator[_Found]:
             continue
         if len(told) == len(_PRODUCER):
             yield number, _PRODUCER, told
-        elif told in {(kind,) for kind in _KINDS}:
+        elif len(told) == 1 and told[0] in _KINDS:
             yield number, _KIND, told
 
 
