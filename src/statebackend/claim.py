@@ -372,7 +372,7 @@ class OpenFile:
             for descriptor in watched:
                 if os.path.samestat(os.fstat(descriptor), found):
                     return descriptor
-            if self.key not in _registry.on_log:  # else a log that went, with its locks
+            if not _registry.on_log.get(self.key):  # else a log that went, with its locks
                 for descriptor in [one for one in watched if os.fstat(one).st_nlink == 0]:
                     watched.remove(descriptor)
                     os.close(descriptor)
