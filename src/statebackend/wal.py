@@ -158,12 +158,13 @@ def _read(descriptor: int, page_size: int | None, index: Index | None) -> Log | 
 def _newest_salts(frames: list[_Read], index: Index | None) -> bytes | None:
     """Return the salts of the log's last round, whose header is damaged; None without a frame.
 
-    The first of them is counted up with each round. A frame whose own header was hit says nothing.
+    The first of them is counted up with each round. A frame whose own header was hit says nothing,
+    nor does room without a frame (zeros).
     """
     if index is not None and any(one.salts == index.salts for one in frames):
         return index.salts
     whole = [one.salts for one in frames if one.whole]
-    return max(whole, default=frames[0].salts if frames else None)
+    return max(whole, default=next((one.salts for one in frames if any(one.salts)), None))
 
 
 def _header(head: bytes) -> tuple[str | None, tuple[int, int] | None, bytes | None]:

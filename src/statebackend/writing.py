@@ -19,6 +19,7 @@ from statebackend.claim import OpenFile
 from statebackend.errors import SessionClosed, StateBackendError
 from statebackend.faults import primary_code
 from statebackend.grouping import Line, Unit
+from statebackend.log_room import LogRoom
 from statebackend.repositories import costs, events, meta, plans, producers
 from statebackend.values import Cost, PlanItem, Producer
 from statebackend.view import Handle
@@ -37,6 +38,7 @@ class Writer(Handle):
         self._driver = engine.driver_of(connection)
         self._line = Line()
         self._log_text = f"{path}-wal"
+        self._log_room = LogRoom(self._log_text)
         self._commits = 0
         self._fold_bytes = FOLD_BYTES
         self._known_producers: set[Producer] = set()
@@ -94,12 +96,19 @@ class Writer(Handle):
                 self._begin_anew()
             else:
                 self._roll_back()  # what a signal handler may have begun anew too late
-                self._bound_log()
+                self._tend_log()
 
-    def _bound_log(self) -> None:
-        """Fold a long log in; where a reader prevents that, try again once it has doubled."""
+    def _tend_log(self) -> None:
+        """Give a young log room, and fold a long one in.
+
+        Where a reader prevents that, it is tried again once the log has doubled.
+        """
         self._commits += 1
-        if self._closing or self._commits % _LOOK_EVERY:
+        if self._closing:
+            return
+        if self._log_room.is_wanted:
+            self._log_room.make()
+        if self._commits % _LOOK_EVERY:
             return
         try:
             size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time

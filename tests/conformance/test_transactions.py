@@ -75,11 +75,11 @@ def no_growth_of(path_size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def turn(session: Session, event_id: str | None = None) -> int:
+def turn(session: Session, event_id: str | None = None, payload: bytes = b"turn") -> int:
     """Append a message with cost, of a producer not seen before."""
     producer = Producer("model", "other", "1")
     return session.append_message(
-        producer=producer, payload=b"turn", cost=cost(), event_id=event_id
+        producer=producer, payload=payload, cost=cost(), event_id=event_id
     ).sequence
 
 
@@ -239,13 +239,15 @@ def test_sb19_a_commit_that_fails_halfway_is_an_unknown_outcome(backend: StateBa
     with backend.create("default") as session:
         fill(session)
         wal = session.path.with_name(session.path.name + "-wal")
-        with no_growth_of(wal.stat().st_size + 1000), pytest.raises(OutcomeUnknown) as caught:
-            turn(session, "open question")
+        size = wal.stat().st_size
+        payload = bytes(size)  # more than the room that the log has
+        with no_growth_of(size + 1000), pytest.raises(OutcomeUnknown) as caught:
+            turn(session, "open question", payload)
     assert caught.value.path == session.path
     with backend.open(session.session_id) as again:
-        assert turn(again, "open question") == 6
+        assert turn(again, "open question", payload) == 6
         with pytest.raises(DuplicateEvent) as duplicate:
-            turn(again, "open question")
+            turn(again, "open question", payload)
     assert duplicate.value.same_content
 
 

@@ -123,6 +123,16 @@ def files_of(path: Path) -> Files:
     return {ending: file.read_bytes() for ending, file in found.items() if file.exists()}
 
 
+def without_room(files: Files) -> Files:
+    """Return *files* with a log that ends with its last frame, not with room made for others."""
+    log = files["-wal"]
+    size = 24 + int.from_bytes(log[8:12], "big")
+    end = 32
+    while any(log[end + 8 : end + 16]):  # salts
+        end += size
+    return {**files, "-wal": log[:end]}
+
+
 def put(files: Files, path: Path) -> None:
     """Write the files of a session to the name *path*."""
     for ending, content in files.items():

@@ -1,0 +1,123 @@
+"""Room in a young log: it is there, it is not read, and it harms nobody."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from statebackend import StateBackend, wal
+from statebackend.log_room import ROOM_BYTES, LogRoom
+from statebackend.paths import wal_path
+from tests.crash import children
+from tests.crash.processes import started
+from tests.damage.bases import files_of, put, without_room
+from tests.session_files import call, new, path_of
+
+FRAME = 24 + 4096
+
+
+def test_a_young_log_gets_room_and_an_only_append_none(backend: StateBackend) -> None:
+    """What an append needs was there before it, so its commit makes no file longer."""
+    session_id = new(backend)
+    with backend.open(session_id) as session:
+        log = wal_path(session.path)
+        call(session)
+        assert len(without_room(files_of(session.path))["-wal"]) == log.stat().st_size
+        sizes = set()
+        for _ in range(30):
+            call(session)
+            sizes.add(log.stat().st_size)
+            assert len(without_room(files_of(session.path))["-wal"]) < log.stat().st_size
+    assert len(sizes) < 8
+    assert not log.exists()
+
+
+def test_room_is_as_good_as_no_log_behind(backend: StateBackend, tmp_path: Path) -> None:
+    """Readers, a look from outside and an opening after a kill see the same with and without."""
+    with backend.create("default") as session:
+        for _ in range(9):
+            call(session)
+        files = files_of(session.path)
+        assert [one.sequence for one in session.events()] == list(range(1, 10))
+        with backend.read(session.session_id) as view:
+            assert view.counts().events == 9
+        with closing(sqlite3.connect(session.path)) as driver:
+            assert driver.execute("SELECT count(*) FROM events").fetchone() == (9,)
+    found = []
+    for name, left in {"room": files, "none": without_room(files)}.items():
+        folder = tmp_path / name
+        folder.mkdir(mode=0o700)
+        put(left, folder / session.path.name)
+        log = wal.read(folder / session.path.name)
+        with StateBackend(folder).open(session.session_id) as again:
+            assert again.recovery is None
+            assert call(again) == 10
+            found.append((log, list(again.events())[:9]))
+    assert found[0] == found[1]
+
+
+def test_what_others_wrote_meanwhile_stays(backend: StateBackend) -> None:
+    """Zeros go behind the end wherever that is, so they are never on somebody's frames."""
+    path = path_of(backend, new(backend))
+    with closing(sqlite3.connect(path, isolation_level=None)) as driver:
+        log = wal_path(path)
+        room = LogRoom(str(log))
+        for number in range(40):
+            driver.execute("UPDATE session_meta SET profile = ?", (f"{number}" * 100,))
+            before = log.read_bytes()
+            room.make()
+            assert log.read_bytes().startswith(before)
+            assert not any(log.read_bytes()[len(before) :])
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        room.make()
+        assert log.stat().st_size == 0
+        driver.execute("UPDATE session_meta SET profile = 'p'")
+    with closing(sqlite3.connect(path)) as driver:
+        assert driver.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_log_of_full_length_is_left_alone(backend: StateBackend) -> None:
+    """Then SQLite writes over it, or readers keep it from that, and it grows by its commits."""
+    with backend.create("default") as session:
+        log = wal_path(session.path)
+        for _ in range(30):
+            call(session, bytes(ROOM_BYTES // 20))
+        size = log.stat().st_size
+        assert size < ROOM_BYTES + 300 * FRAME
+        for _ in range(30):
+            call(session)
+        assert log.stat().st_size == size
+
+
+def test_room_that_cannot_be_made_hinders_nobody(tmp_path: Path) -> None:
+    """The log is gone, or is a link to something else: the next commit will tell what is wrong."""
+    log = tmp_path / "x-wal"
+    room = LogRoom(str(log))
+    log.write_bytes(b"a" * 100)
+    room.make()
+    other = log.rename(tmp_path / "other")
+    other.write_bytes(b"a" * 200)
+    log.symlink_to(other)
+    room.make()
+    assert other.read_bytes() == b"a" * 200
+    assert not room.is_wanted
+    gone = LogRoom(str(tmp_path / "gone-wal"))
+    gone.make()
+    assert not gone.is_wanted
+
+
+@pytest.mark.parametrize("appends", [2, 3, 25])
+def test_a_killed_writer_leaves_room_that_nobody_minds(backend: StateBackend, appends: int) -> None:
+    """Its acknowledged events are all there, in a listing and at the next opening."""
+    session_id = new(backend)
+    with started(children.append_until_killed, backend.directory, session_id) as child:
+        numbers = [child.hear() for _ in range(appends)]
+        child.kill()
+    (summary,) = backend.list()
+    assert summary.session_id == session_id
+    with backend.open(session_id) as session:
+        assert session.recovery is None
+        assert session.counts().events >= len(numbers)
