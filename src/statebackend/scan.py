@@ -88,6 +88,7 @@ class Listing(NamedTuple):
     at_ns: int
 
 
+_STEM = slice(-len(SUFFIX))
 _UNLISTED = Listing([], frozenset(), 0)
 
 
@@ -119,10 +120,13 @@ def names(directory: Path) -> Names:
             every = os.listdir(directory)
         except FileNotFoundError:
             every = []
-    files = [name[: -len(SUFFIX)] for name in every if name.endswith(SUFFIX)]
+    files = [name[_STEM] for name in every if name.endswith(SUFFIX)]
     beside = set()
     reported = set()
-    for name in [name for name in every if not name.endswith(SUFFIX)]:
+    others: list[str] = []
+    if len(files) < len(every):
+        others = [name for name in every if not name.endswith(SUFFIX)]
+    for name in others:
         stem, _suffix, ending = name.partition(SUFFIX)
         if ending in LEFTOVERS:
             beside.add(stem)
