@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, cache_in
 from benchmarks.listing import many_sessions
 from benchmarks.measure import Figure, interleave, must_equal, ratio
 from statebackend import StateBackend
@@ -58,19 +58,12 @@ def _look(directory: Path) -> dict[str, os.stat_result]:
 @contextmanager
 def _catalogue(lab: Lab, count: int) -> Iterator[tuple[Catalogue, str]]:
     """Give the filled catalogue of so many sessions, and one of them that has children."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    with many_sessions(lab, count) as directory, lab.folder() as cache:
+    with many_sessions(lab, count) as directory, lab.folder() as cache, cache_in(cache):
         root = _make_family(directory)
         time.sleep(0.2)  # what changed just now may not be relied on
-        os.environ["XDG_CACHE_HOME"] = str(cache)
-        try:
-            catalogue = Catalogue(directory)
-            catalogue.refresh()
-            yield catalogue, root
-        finally:
-            del os.environ["XDG_CACHE_HOME"]
-            if before is not None:
-                os.environ["XDG_CACHE_HOME"] = before
+        catalogue = Catalogue(directory)
+        catalogue.refresh()
+        yield catalogue, root
 
 
 def _make_family(directory: Path) -> str:

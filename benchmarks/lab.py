@@ -39,6 +39,19 @@ def temporary_folder(base: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Let catalogues be made in *folder*, not in the user's own cache."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["XDG_CACHE_HOME"]
+        if before is not None:
+            os.environ["XDG_CACHE_HOME"] = before
+
+
 def memory_directory() -> Path | None:
     """Return a folder whose files are held in memory, None when there is none to be found."""
     for path in (Path("/dev/shm"), Path(tempfile.gettempdir())):  # noqa: S108

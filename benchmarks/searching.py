@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, cache_in
 from benchmarks.measure import Figure, faster, interleave, must_equal, ratio
 from benchmarks.samples import START, TOOL, text
 from statebackend import EventKind, StateBackend
@@ -129,27 +128,19 @@ def searchable(lab: Lab, count: int) -> Iterator[StateBackend]:
     rng = random.Random(0)
     words = [f"w{number}" for number in range(_WORDS)]
     weights = list(itertools.accumulate(1 / (number + 2) for number in range(_WORDS)))
-    before = os.environ.get("XDG_CACHE_HOME")
-    with lab.folder() as folder:
-        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    with lab.folder() as folder, cache_in(folder / "cache"):
         backend = StateBackend(folder / "sessions")
-        try:
-            for first in range(0, count, _SESSION_EVENTS):
-                start = START + timedelta(seconds=first)
-                session = backend.create("default", started_at=start)
-                with session, session.batch() as batch:
-                    for number in range(min(_SESSION_EVENTS, count - first)):
-                        said = rng.choices(words, cum_weights=weights, k=rng.randint(10, 120))
-                        batch.append(
-                            EventKind.TOOL_RESULT,
-                            producer=TOOL,
-                            payload=json.dumps({"text": " ".join(said)}).encode(),
-                            schema_version="1",
-                            timestamp=start + timedelta(milliseconds=number),
-                        )
-            yield backend
-        finally:
-            if before is None:
-                del os.environ["XDG_CACHE_HOME"]
-            else:
-                os.environ["XDG_CACHE_HOME"] = before
+        for first in range(0, count, _SESSION_EVENTS):
+            start = START + timedelta(seconds=first)
+            session = backend.create("default", started_at=start)
+            with session, session.batch() as batch:
+                for number in range(min(_SESSION_EVENTS, count - first)):
+                    said = rng.choices(words, cum_weights=weights, k=rng.randint(10, 120))
+                    batch.append(
+                        EventKind.TOOL_RESULT,
+                        producer=TOOL,
+                        payload=json.dumps({"text": " ".join(said)}).encode(),
+                        schema_version="1",
+                        timestamp=start + timedelta(milliseconds=number),
+                    )
+        yield backend
