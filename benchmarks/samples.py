@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from uuid import UUID
 
 from statebackend import Cost, EventKind, Producer, Session, StateBackend
+from statebackend.ids import event_id_from
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MODEL = Producer("model", "sample-model", "1.4.0")
@@ -91,8 +91,8 @@ def _message(rng: random.Random, number: int) -> Sample:
 def _sample(
     rng: random.Random, number: int, kind: EventKind, producer: Producer, cost: Cost | None
 ) -> Sample:
-    event_id = str(UUID(int=rng.getrandbits(128), version=4))
     timestamp = START + timedelta(milliseconds=37 * number)
+    event_id = event_id_from(int(timestamp.timestamp() * 1000), rng.randbytes(10))
     payload = rng.randbytes(PAYLOAD_BYTES)
     source = (producer.category, producer.name, producer.version)
     return Sample(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
+from uuid import RFC_4122, UUID
 
 import pytest
 
@@ -68,8 +70,21 @@ def test_the_field_of_a_bad_id_is_the_callers() -> None:
 
 
 def test_event_ids_are_distinct() -> None:
-    """Each is new."""
-    assert len({ids.new_event_id() for _ in range(1000)}) == 1000
+    """Each is new, and a UUID of version 7."""
+    made = {ids.new_event_id() for _ in range(1000)}
+    assert len(made) == 1000
+    for one in made:
+        parsed = UUID(one)
+        assert (str(parsed), parsed.version, parsed.variant) == (one, 7, RFC_4122)
+
+
+def test_an_event_id_begins_with_the_time() -> None:
+    """Of the 80 random bits, 74 are left; those made later sort later."""
+    before = time.time_ns() // 1_000_000
+    made = UUID(ids.new_event_id()).int >> 80
+    assert before <= made <= time.time_ns() // 1_000_000
+    assert ids.event_id_from(0, b"\xff" * 10) == "00000000-0000-7fff-bfff-ffffffffffff"
+    assert ids.event_id_from(1, bytes(10)) == "00000000-0001-7000-8000-000000000000"
 
 
 def test_a_forked_child_makes_other_ids() -> None:

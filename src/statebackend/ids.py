@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _CANONICAL = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 is_session_id = _CANONICAL.fullmatch
+_NOT_RANDOM = 0xF << 76 | 3 << 62
+_VERSION_7 = 7 << 76 | 2 << 62
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -55,10 +58,18 @@ def time_prefix(moment: datetime) -> str:
 
 
 def new_event_id() -> str:
-    """Make an event id that no other has."""
-    import uuid  # late: it pulls in a platform check that listing can do without
+    """Make an event id that no other has: a UUID of version 7 (RFC 9562).
 
-    return str(uuid.uuid4())
+    It begins with the time, so that ids of one session are neighbours in the index of ids.
+    """
+    return event_id_from(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+def event_id_from(milliseconds: int, randomness: bytes) -> str:
+    """Make the id of this time since 1970 with these 10 bytes, of which 6 bits are not used."""
+    number = milliseconds << 80 | int.from_bytes(randomness, "big")
+    digits = f"{number & ~_NOT_RANDOM | _VERSION_7:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _milliseconds(moment: datetime) -> int:
