@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -19,12 +20,15 @@ TASKS = 64
 
 def threads(lab: Lab) -> Iterator[Figure]:
     """Append the same events in one thread, and in 16 to one session."""
-    yield _figure(lab, f"{THREADS} threads, one session, FULL", 3.0, THREADS, _in_threads)
+    yield _figure(lab, f"{THREADS} threads, one session, FULL", 3.0, THREADS, _threads)
 
 
 def tasks(lab: Lab) -> Iterator[Figure]:
     """Append the same events in one thread, and in 64 asyncio tasks to one session."""
-    yield _figure(lab, f"{TASKS} asyncio tasks, one session, FULL", 8.0, TASKS, _in_tasks)
+    yield _figure(lab, f"{TASKS} asyncio tasks, one session, FULL", 8.0, TASKS, _tasks)
+
+
+_Append = Callable[[list[list[Sample]]], None]
 
 
 def _figure(
@@ -32,7 +36,7 @@ def _figure(
     what: str,
     target: float,
     writers: int,
-    write: Callable[[Path, str, list[list[Sample]]], None],
+    open_for: Callable[[Path, str], AbstractContextManager[_Append]],
 ) -> Figure:
     if in_memory(lab.directory):
         return Figure(what, target=target, at_least=True, note="no disk here: use --directory")
@@ -43,18 +47,18 @@ def _figure(
         alone, together = new_session(backend, []), new_session(backend, [])
         prepared = [list(islice(stream, count)) for _ in range(rounds + 1)]
         for_alone, for_together = iter(prepared), iter(prepared)
+        with backend.open(alone) as session, open_for(folder, together) as append:
 
-        def one() -> None:
-            with backend.open(alone) as session:
+            def one() -> None:
                 append_each(session, next(for_alone))
 
-        def many() -> None:
-            samples = next(for_together)
-            write(folder, together, [samples[number::writers] for number in range(writers)])
+            def many() -> None:
+                samples = next(for_together)
+                append([samples[number::writers] for number in range(writers)])
 
-        one()
-        many()
-        taken = interleave(many, one, rounds=rounds)
+            one()
+            many()
+            taken = interleave(many, one, rounds=rounds)
         must_equal(what, *(_content(folder / f"{name}.sqlite") for name in (together, alone)))
     return faster(what, taken, target=target, items=count)
 
@@ -65,28 +69,40 @@ def _content(path: Path) -> list[object]:
     return [sorted(row[1:] for row in tables["events"]), len(tables["cost_ledger"])]
 
 
-def _in_threads(folder: Path, session_id: str, shares: list[list[Sample]]) -> None:
+@contextmanager
+def _threads(folder: Path, session_id: str) -> Iterator[_Append]:
     with StateBackend(folder).open(session_id) as session:
-        writers = [threading.Thread(target=append_each, args=(session, one)) for one in shares]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
+
+        def append(shares: list[list[Sample]]) -> None:
+            writers = [threading.Thread(target=append_each, args=(session, one)) for one in shares]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+
+        yield append
 
 
-def _in_tasks(folder: Path, session_id: str, shares: list[list[Sample]]) -> None:
-    async def append_all(session: AsyncSession, samples: list[Sample]) -> None:
-        for one in samples:
-            await session.append_message(
-                producer=one.producer,
-                payload=one.payload,
-                cost=one.cost,
-                event_id=one.event_id,
-                timestamp=one.timestamp,
-            )
+@contextmanager
+def _tasks(folder: Path, session_id: str) -> Iterator[_Append]:
+    async def append_each_of(session: AsyncSession, shares: list[list[Sample]]) -> None:
+        await asyncio.gather(*(_append_all(session, one) for one in shares))
 
-    async def work() -> None:
-        async with AsyncStateBackend(folder).open(session_id) as session:
-            await asyncio.gather(*(append_all(session, one) for one in shares))
+    async def opened() -> AsyncSession:
+        return await AsyncStateBackend(folder).open(session_id)
 
-    asyncio.run(work())
+    with asyncio.Runner() as runner:
+        session = runner.run(opened())
+        yield lambda shares: runner.run(append_each_of(session, shares))
+        runner.run(session.close())
+
+
+async def _append_all(session: AsyncSession, samples: list[Sample]) -> None:
+    for one in samples:
+        await session.append_message(
+            producer=one.producer,
+            payload=one.payload,
+            cost=one.cost,
+            event_id=one.event_id,
+            timestamp=one.timestamp,
+        )
