@@ -280,7 +280,7 @@ class Writer(Handle):
             plans.insert(self._driver, planned)
 
     def _insert_events(self, units: Sequence[Unit]) -> None:
-        """Insert the events of all with one call of the driver, or, if one is refused, by unit."""
+        """Insert the events of all, many at once, or, if one is refused, by unit."""
         pending = [one for unit in units for one in unit.pending]
         try:
             sequences = events.insert_many(self._driver, pending)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from statebackend import models, rows
-from statebackend.repositories.statements import insert_text, table_of
+from statebackend.repositories.statements import insert_rows, insert_text, table_of
 from statebackend.values import Cost, CostEntry, CostTotals
 
 _INSERT = insert_text(models.CostLedger)
@@ -20,7 +20,7 @@ _TOKENS = _c.input_tokens + _c.output_tokens + _c.cache_write_tokens + _c.cache_
 
 def insert(driver: sqlite3.Connection, costs: Iterable[tuple[int, Cost]]) -> None:
     """Add one row for each message's sequence and cost, the numbers exactly as given."""
-    driver.executemany(_INSERT, [_row(sequence, cost) for sequence, cost in costs])
+    insert_rows(driver, _INSERT, [_row(sequence, cost) for sequence, cost in costs])
 
 
 def insert_one(driver: sqlite3.Connection, event_sequence: int, cost: Cost) -> None:

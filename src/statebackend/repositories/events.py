@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 
 from statebackend import models, rows, timestamps
 from statebackend.repositories.pending import PendingEvent
-from statebackend.repositories.statements import insert_text, table_of, text_of
+from statebackend.repositories.statements import insert_rows, insert_text, table_of, text_of
 from statebackend.values import Event, EventHeader
 
 _INSERT = insert_text(models.Event)
@@ -30,7 +30,7 @@ def insert(driver: sqlite3.Connection, pending: PendingEvent) -> int:
 
 def insert_many(driver: sqlite3.Connection, pending: Sequence[PendingEvent]) -> range:
     """Add several rows in one transaction and return the sequences that SQLite gave them."""
-    driver.executemany(_INSERT, map(_row, pending))
+    insert_rows(driver, _INSERT, [_row(one) for one in pending])
     first, last = (
         driver.execute(_SELECT_SEQUENCE, (one.id,)).fetchone()[0]
         for one in (pending[0], pending[-1])

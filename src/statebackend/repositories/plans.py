@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from statebackend import models
-from statebackend.repositories.statements import insert_text, table_of
+from statebackend.repositories.statements import insert_rows, insert_text, table_of
 from statebackend.values import PlanEntry, PlanItem
 
 _INSERT = insert_text(models.PlanItem)
@@ -19,7 +19,8 @@ _c = _table.c
 
 def insert(driver: sqlite3.Connection, plans: Iterable[tuple[int, Iterable[PlanItem]]]) -> None:
     """Add the rows of each plan's sequence and items, in order."""
-    driver.executemany(
+    insert_rows(
+        driver,
         _INSERT,
         [
             (
