@@ -9,11 +9,14 @@ which zeros never are; as it does where a log that was begun anew has older fram
 
 from __future__ import annotations
 
+import fcntl
 import os
+from pathlib import Path
 
 ROOM_BYTES = 4 * 1024 * 1024
 """So long a log is when SQLite folds it in (1,000 pages); then it is begun anew."""
 _STEP_BYTES = 256 * 1024
+_FROM_BYTES = 100 * 1024
 
 
 class LogRoom:
@@ -29,28 +32,30 @@ class LogRoom:
         return self._size < ROOM_BYTES
 
     def make(self) -> None:
-        """Make room if the commits since the last call made the log longer; not at the first call.
+        """Make room if the commits since the last call made the log longer.
 
-        It is as much again as the log has, up to a limit, so that the log of a few events hardly
-        grows. Where the disk has no room, the commit that needs it will tell.
+        It is as much again as the log has, up to a limit; none where it is so short that the
+        session may be of a few events. Where the disk has no room, the commit that needs it will
+        tell.
         """
         try:
-            size = os.stat(self._log).st_size  # noqa: PTH116 - a third of a Path's time
-            if self._size and size > self._size:
-                size += _lengthen(self._log, min(size, _STEP_BYTES))
+            size = os.lstat(self._log).st_size
+            if size > self._size and size >= _FROM_BYTES:
+                size += _lengthen(self._log, size, min(size, _STEP_BYTES))
         except OSError:
             size = ROOM_BYTES
         self._size = max(size, self._size)
 
 
-def _lengthen(log: str, count: int) -> int:
-    """Add *count* zeros behind the end, wherever that is meanwhile; return how many it were.
+def _lengthen(log: str, size: int, count: int) -> int:
+    """Add *count* zeros behind a log of *size* bytes; return how many it were.
 
-    SQLite has no locks on its log, so none is lost by closing a descriptor of it.
+    They go behind the end wherever it is by then, so never over what somebody wrote. SQLite has no
+    locks on its log, so none is lost by closing a descriptor of it.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(log, flags)
-    try:
-        return os.write(descriptor, bytes(count))
-    finally:
-        os.close(descriptor)
+    with Path(log).open("r+b", buffering=0) as file:  # an interrupt leaves no descriptor behind
+        found = os.fstat(file.fileno())
+        if found.st_size != size or not os.path.samestat(found, os.lstat(log)):
+            return 0
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+        return file.write(bytes(count)) or 0

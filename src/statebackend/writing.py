@@ -27,7 +27,10 @@ from statebackend.view import Handle
 # SQLite folds its log in by itself, from 4 MB on, but can begin it anew only at a moment without
 # readers. Where they overlap for ever there is none; from this length on, the writer waits for it.
 FOLD_BYTES = 16 * 1024 * 1024
-_LOOK_EVERY = 16  # commits, since asking for the log's length takes a tenth of a small append
+# So many commits lie between two looks at the log's length: a tenth of a small append each, and as
+# much again for the next write, which then has to note its time (Linux).
+_LOOK_EVERY = 16
+_LOOK_AT_A_YOUNG_LOG_EVERY = 4
 
 
 class Writer(Handle):
@@ -104,7 +107,7 @@ class Writer(Handle):
         Where a reader prevents that, it is tried again once the log has doubled.
         """
         self._commits += 1
-        if self._closing:
+        if self._closing or self._commits % _LOOK_AT_A_YOUNG_LOG_EVERY:
             return
         if self._log_room.is_wanted:
             self._log_room.make()

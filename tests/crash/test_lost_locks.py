@@ -198,6 +198,21 @@ def test_a_commit_into_a_log_that_is_taken_away_meanwhile_is_not_acknowledged(
     assert_whole(session_file(backend, session_id))
 
 
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+@pytest.mark.parametrize("change", ["append", "status"])
+def test_a_log_or_index_that_was_removed_by_hand_is_noticed(
+    backend: StateBackend, session_id: str, ending: str, change: str
+) -> None:
+    """Nobody would find what is committed there; what the file has is what is left."""
+    session = backend.open(session_id)
+    append(session, "1")
+    Path(f"{session.path}{ending}").unlink()
+    with pytest.raises(OutcomeUnknown, match="during the commit"):
+        append(session, "2") if change == "append" else session.set_status("completed")
+    with pytest.raises(SessionClosed):
+        append(session, "3")
+
+
 def test_a_writer_that_lost_its_claim_yields(backend: StateBackend, session_id: str) -> None:
     """It is told who writes now, and leaves that one's lock and log alone."""
     session = backend.open(session_id)
