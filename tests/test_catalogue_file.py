@@ -22,6 +22,7 @@ from statebackend.catalogue import Catalogue, file
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.state import state_of
 from tests.answers import differences
+from tests.damage.bases import files_of, put
 from tests.session_files import call, damage_page, full, listing, new, path_of, run_python, sql
 
 
@@ -127,17 +128,38 @@ def test_where_nothing_can_be_written_files_are_read(
         Catalogue(backend.directory).refresh()
 
 
-def test_it_never_lies_among_the_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache folder is the sessions' folder, there is none."""
+@pytest.mark.parametrize("linked", [False, True])
+def test_it_never_lies_among_the_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """Where the cache folder is the sessions' folder, by a link or not, there is none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    backend = StateBackend(tmp_path / "agent")
+    backend = StateBackend(tmp_path / ("sessions" if linked else "agent"))
     full(backend)
+    if linked:
+        (tmp_path / "agent").symlink_to(tmp_path / "sessions")
     before = listing(backend.directory)
     with pytest.raises(StorageError, match="among the sessions"):
         Catalogue(backend.directory).refresh()
     monkeypatch.setattr(across, "MADE_FROM", 1)
     assert not differences(backend, [*backend.ids()], usable=False)
     assert listing(backend.directory) == before
+
+
+def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Path) -> None:
+    """It may lead to a session, whose log would be folded in; it is told, and then replaced."""
+    with StateBackend(tmp_path / "made").create("default") as session:
+        call(session)
+        files = files_of(session.path)
+    target = tmp_path / "target.sqlite"
+    put(files, target)
+    catalogue = Catalogue(backend.directory)
+    catalogue.path.parent.mkdir(parents=True, exist_ok=True)
+    catalogue.path.symlink_to(target)
+    assert state_of(backend.directory).problem == "is a link"
+    catalogue.refresh()
+    assert not catalogue.path.is_symlink()
+    assert files_of(target) == files
 
 
 _FULL = """

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from statebackend import StateBackend, StorageBusy
+from statebackend import BadSession, SessionInfo, StateBackend, StorageBusy
 from statebackend.catalogue import Catalogue, refresh, soundness
+from tests.damage.bases import files_of, put
 from tests.session_files import call, full, new, path_of, sql
 
 
@@ -131,6 +132,52 @@ def test_a_file_with_a_second_name_is_read_again(backend: StateBackend) -> None:
     os.link(path, path.with_name("copy"))
     time.sleep(0.15)
     assert entries(Catalogue(backend.directory), "mtime_ns IS NULL") == [(1,)]
+
+
+def test_a_name_that_is_no_text_disturbs_no_answer(backend: StateBackend) -> None:
+    """Such a file is a bad one, as in a scan; the catalogue and its index stay as they are."""
+    session_id = new(backend, events=2)
+    backend.search("0")
+    catalogue = Catalogue(backend.directory)
+    before = os.lstat(catalogue.path).st_ino
+    Path(os.fsdecode(os.fsencode(backend.directory) + b"/caf\xe9.sqlite")).write_bytes(b"x" * 100)
+    scanning = StateBackend(backend.directory, catalogue=False)
+    for _ in range(2):
+        assert told(backend.list(roots=True, limit=None)) == told(
+            scanning.list(roots=True, limit=None)
+        )
+        inclusive = scanning.cost(session_id, tree=True).inclusive
+        assert backend.cost(session_id, tree=True).inclusive == inclusive
+        assert len(backend.search("0").hits) == 1
+    assert os.lstat(catalogue.path).st_ino == before
+
+
+def told(found: list[SessionInfo | BadSession]) -> list[tuple[str, str]]:
+    """Return ids and problems of a listing."""
+    return [(one.session_id, getattr(one, "problem", "")) for one in found]
+
+
+def test_an_index_that_says_something_else_makes_an_entry_void(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """Beside a killed writer's log it tells which frames count; a scan reads it each time."""
+    backend.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    other = StateBackend(tmp_path / "made")
+    with other.create("default") as session:
+        for _ in range(3):
+            call(session)
+        files = files_of(session.path)
+    path = backend.directory / session.path.name
+    put(files, path)
+    backend.search("0")  # makes the catalogue
+    time.sleep(0.2)
+    assert [one.session_id for one in backend.stale()] == [path.stem]
+    index = Path(f"{path}-shm")
+    index.rename(tmp_path / "index")
+    index.symlink_to(tmp_path / "index")
+    scanning = StateBackend(backend.directory, catalogue=False)
+    assert told(list(backend.list(roots=True))) == told(list(scanning.list(roots=True)))
+    assert "-shm is not a plain file" in told(list(backend.list(roots=True)))[0][1]
 
 
 def test_progress_is_told(backend: StateBackend) -> None:

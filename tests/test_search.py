@@ -58,6 +58,18 @@ def found(backend: StateBackend, words: str, **filters: Any) -> list[int]:
     return [hit.sequence for hit in backend.search(words, **filters).hits]
 
 
+def test_a_payload_that_is_stored_as_a_number_or_text_is_found(backend: StateBackend) -> None:
+    """As a replay hands it out; no session of the folder is left out for it."""
+    ids = [new(backend, events=1) for _ in range(4)]
+    for session_id, payload in zip(ids[1:], ("123456", "1234.5", "'a text'"), strict=True):
+        sql(path_of(backend, session_id), f"UPDATE events SET payload = {payload}")
+    for words, session_id in {"123456": ids[1], "1234.5": ids[2], "text": ids[3]}.items():
+        (hit,) = backend.search(words).hits
+        assert hit.session_id == session_id
+    only = backend.search("123456", session_ids=[ids[1]])
+    assert only.hits == backend.search("123456").hits
+
+
 def test_a_hit_says_where_it_is(backend: StateBackend) -> None:
     """Session, sequence, kind, producer, time, and some text with the words marked."""
     with backend.create("default") as session:

@@ -125,8 +125,10 @@ def _opened(path: Path, directory: Path) -> sqlite3.Connection:
 def _connected(path: Path, directory: Path) -> sqlite3.Connection:
     """Connect to an existing file. Raises :class:`_Unfit`, also for one that is damaged."""
     refuse_irregular(path)
-    size = os.lstat(path).st_size  # FileNotFoundError, which SQLite does not tell from others
-    if size % _PAGE_BYTES:
+    found = os.lstat(path)  # FileNotFoundError, which SQLite does not tell from others
+    if stat.S_ISLNK(found.st_mode):
+        raise _Unfit("is a link")
+    if found.st_size % _PAGE_BYTES:
         raise _Unfit("was cut")
     driver = sqlite3.connect(
         sqlite_uri(path, "mode=rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
@@ -195,10 +197,10 @@ def _remove(path: Path) -> None:
 @contextmanager
 def _alone(path: Path, directory: Path) -> Iterator[None]:
     """Make the cache folder, and keep others from building in it inside the block."""
-    if path.parent == directory:
-        raise StorageError(path, "would lie among the sessions; set XDG_CACHE_HOME elsewhere")
     try:
         private_directory(path.parent)
+        if directory.exists() and path.parent.samefile(directory):
+            raise StorageError(path, "would lie among the sessions; set XDG_CACHE_HOME elsewhere")
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise StorageError(

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend import scan
+from statebackend import rows, scan
 from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.file import Progress
@@ -183,10 +183,11 @@ def _reader(group: dict[str, Pending]) -> Reader[_Read]:
 
 
 def _events(driver: sqlite3.Connection, after: int) -> Generator[_Row]:
-    """Return the events behind a sequence as rows, their payloads cut."""
+    """Return the events behind a sequence as rows, their payloads cut, bytes as in a replay."""
     with closing(driver.execute(_EVENTS, (after,))) as found:
         for *columns, stored in found:
-            yield (*columns, _beginning(driver, columns[0]) if stored is None else stored)
+            payload = _beginning(driver, columns[0]) if stored is None else stored
+            yield (*columns, payload if isinstance(payload, bytes) else rows.as_bytes(payload))
 
 
 def _beginning(driver: sqlite3.Connection, sequence: int) -> bytes:

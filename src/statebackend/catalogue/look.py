@@ -17,7 +17,10 @@ from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX
 
 Signature = tuple[int, int, int, int, str | None]
-"""Inode, size in bytes, mtime and ctime in ns of a file, and the same of its log, None without."""
+"""Inode, size in bytes, mtime and ctime in ns of a file, and the same of its log, None without.
+
+With the log goes inode, size and mode of its index: which of its frames count is told there.
+"""
 
 # A change within the clock's grain of the one before may leave the file's times as they were.
 _GRAIN_NS = 100_000_000
@@ -91,6 +94,8 @@ def signatures(
                 if _log(folder, f"{stem}{SUFFIX}-journal") is not None:
                     continue
                 log = _log(folder, f"{stem}{SUFFIX}-wal")
+                if log is not None:
+                    log += _index(folder, f"{stem}{SUFFIX}-shm")
             found[stem] = (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, log)
     return found
 
@@ -109,7 +114,7 @@ def newest_ns(signature: Signature) -> int:
     _inode, _size, mtime_ns, ctime_ns, log = signature
     times = [mtime_ns, ctime_ns]
     if log is not None:
-        times += map(int, log.split()[2:])
+        times += map(int, log.split()[2:4])
     return max(times)
 
 
@@ -124,6 +129,15 @@ def _log(folder: int, name: str) -> str | None:
     except FileNotFoundError:
         return None
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def _index(folder: int, name: str) -> str:
+    # Not its times, which each reader may change.
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return ""
+    return f" {found.st_ino} {found.st_size} {found.st_mode}"
 
 
 def _live(directory: Path) -> Iterator[str]:

@@ -23,6 +23,7 @@ from statebackend.catalogue.look import Look, Signature, in_order, is_quiet, loo
 from statebackend.catalogue.reading import Last, Reading, Row, reader
 from statebackend.catalogue.soundness import changing, check, sign, transaction
 from statebackend.errors import StorageBusy
+from statebackend.ids import is_session_id
 from statebackend.paths import session_path
 from statebackend.timestamps import to_text
 from statebackend.values import BadSession
@@ -182,7 +183,7 @@ def _read(
 
 def _known(driver: sqlite3.Connection, stems: list[str]) -> Iterator[tuple[str, Last]]:
     query = "SELECT events, last_sequence, last_event_id FROM sessions WHERE stem = ?"
-    for stem in stems:
+    for stem in filter(is_session_id, stems):  # another name has no entry, and may be no UTF-8
         if (row := driver.execute(query, (stem,)).fetchone()) is not None:
             yield stem, Last(*row)
 

@@ -47,6 +47,8 @@ def state_of(directory: Path) -> State:
             refuse_irregular(path)
     except StorageError as error:
         return State(path=path, size_bytes=size_bytes, problem=error.problem)
+    if path.is_symlink():  # to a session, maybe, whose log opening it would fold in
+        return State(path=path, size_bytes=size_bytes, problem="is a link")
     try:
         with closing(_connected(path)) as driver:
             driver.execute("PRAGMA query_only = ON")
