@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import permutations
+from math import inf
+
+import pytest
 
 from statebackend import Event, EventKind, Producer, SessionStatus, rows
 from statebackend.values import CostTotals
@@ -77,3 +81,39 @@ def test_adding_nothing_is_no_cost() -> None:
         30,
         10,
     )
+
+
+@pytest.mark.parametrize(
+    ("costs", "total"),
+    [
+        ((inf, 1.0, inf), inf),
+        ((-inf, 1e308, 1e308), -inf),
+        ((inf, -inf, 1.0), None),
+        ((1.0, None, 2.0), None),
+        ((1e308, 1e308, -1e308), 1e308),
+        ((1e308, 1e308, 1e308), inf),
+        ((-1e308, -1e308, 0.5), -inf),
+    ],
+)
+def test_costs_of_any_size_have_one_sum(
+    costs: tuple[float | None, ...], total: float | None
+) -> None:
+    """Whatever their order; what has no sum is None, as it is in SQLite."""
+    for order in permutations(costs):
+        parts = [CostTotals(rows=1, cost_usd=cost) for cost in order]
+        assert rows.add_totals(parts).cost_usd == total
+
+
+def test_foreign_values_become_text() -> None:
+    """Of one that is equal to another of another type as well."""
+    assert [rows.as_text(value) for value in ("a", b"a\xff", 1, 1.0, None)] == [
+        "a",
+        "a\ufffd",
+        "1",
+        "1.0",
+        "",
+    ]
+    for version in (1, 1.0, "1", b"1.0"):
+        header = rows.event_header((7, b"e", "x", 5, "tool", "shell", version, None))
+        assert (header.id, header.kind, header.schema_version) == ("e", "5", "")
+        assert header.producer == Producer("tool", "shell", rows.as_text(version))

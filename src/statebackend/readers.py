@@ -22,13 +22,16 @@ _KEYS: dict[str, str] = {
     "day": "(SELECT substr(timestamp, 1, 10) FROM events WHERE sequence = event_sequence)",
 }
 _PLAN_RULES = "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1, 2"
-_PRODUCERS = "SELECT category, name, version FROM producers WHERE category <> ?"
+_PRODUCERS = "SELECT category, name, version FROM producers"
 
 
 def group_rows(driver: sqlite3.Connection, by: str) -> list[tuple[Any, ...]]:
-    """Return the ledger's sums by group: the key, then what ``rows.cost_totals`` takes."""
-    query = f"SELECT coalesce({_KEYS[by]}, ''), {scan.TOTALS} FROM cost_ledger GROUP BY 1"
-    return driver.execute(query).fetchall()
+    """Return the ledger's sums by group: the key, then what ``rows.cost_totals`` takes.
+
+    A key comes more than once when it is stored in several ways, as a text and as a blob.
+    """
+    query = f"SELECT {_KEYS[by]}, {scan.TOTALS} FROM cost_ledger GROUP BY 1"
+    return [(rows.as_text(key), *totals) for key, *totals in driver.execute(query)]
 
 
 def groups(by: str) -> Reader[tuple[SessionInfo, Groups]]:
@@ -44,12 +47,17 @@ def groups(by: str) -> Reader[tuple[SessionInfo, Groups]]:
 def plan_rules(
     driver: sqlite3.Connection, info: SessionInfo
 ) -> tuple[SessionInfo, list[tuple[str, str, int]]]:
-    """Read how often each rule took each decision."""
-    return (info, driver.execute(_PLAN_RULES).fetchall())
+    """Read how often each rule took each decision; a pair may come more than once, as a key may."""
+    found = driver.execute(_PLAN_RULES)
+    return (info, [(rows.as_text(rule), rows.as_text(word), count) for rule, word, count in found])
 
 
 def producers(
     driver: sqlite3.Connection, info: SessionInfo
 ) -> tuple[SessionInfo, list[tuple[str, str, str]]]:
     """Read the plug-in builds that the session refers to."""
-    return (info, driver.execute(_PRODUCERS, (ProducerCategory.KERNEL,)).fetchall())
+    found = [
+        (rows.as_text(category), rows.as_text(name), rows.as_text(version))
+        for category, name, version in driver.execute(_PRODUCERS)
+    ]
+    return (info, [one for one in found if one[0] != ProducerCategory.KERNEL])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import fsum
+from math import fsum, inf, isfinite
 from typing import Any
 
 from statebackend.timestamps import from_text
@@ -20,8 +20,6 @@ from statebackend.values import (
 
 _KINDS = {kind.value: kind for kind in EventKind}
 _STATUSES = {status.value: status for status in SessionStatus}
-_producer = lru_cache(maxsize=1024)(Producer)
-
 COUNTERS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
 
 
@@ -30,16 +28,34 @@ def text(stored: bytes) -> str:
     return str(stored, "utf-8", "replace")
 
 
+def as_text(stored: object) -> str:
+    """Return what is stored where a text belongs: bytes decoded as :func:`text` does, NULL as none.
+
+    Columns of text hold whatever another program put there.
+    """
+    if isinstance(stored, str):
+        return stored
+    if isinstance(stored, bytes):
+        return text(stored)
+    return "" if stored is None else str(stored)
+
+
+# By type too, since 1, 1.0 and True are one key.
+@lru_cache(maxsize=1024, typed=True)
+def _producer(category: object, name: object, version: object) -> Producer:
+    return Producer(as_text(category), as_text(name), as_text(version))
+
+
 def event_header(row: Sequence[Any]) -> EventHeader:
     """Return the header of the first eight columns of ``events``."""
     sequence, event_id, timestamp, kind, category, name, version, schema_version = row
     return EventHeader(
         sequence,
-        event_id,
+        event_id if type(event_id) is str else as_text(event_id),
         from_text(timestamp),
-        _KINDS.get(kind, kind),
+        _KINDS.get(kind) or as_text(kind),
         _producer(category, name, version),
-        schema_version,
+        schema_version if type(schema_version) is str else as_text(schema_version),
     )
 
 
@@ -48,11 +64,11 @@ def event(row: Sequence[Any]) -> Event:
     sequence, event_id, timestamp, kind, category, name, version, schema_version, payload = row
     return Event(
         sequence,
-        event_id,
+        event_id if type(event_id) is str else as_text(event_id),
         from_text(timestamp),
-        _KINDS.get(kind, kind),
+        _KINDS.get(kind) or as_text(kind),
         _producer(category, name, version),
-        schema_version,
+        schema_version if type(schema_version) is str else as_text(schema_version),
         payload if type(payload) is bytes else as_bytes(payload),
     )
 
@@ -100,12 +116,37 @@ def cost_totals(row: Sequence[Any]) -> CostTotals:
 
 
 def add_totals(parts: Iterable[CostTotals]) -> CostTotals:
-    """Return the sum of several totals; its ``cost_usd`` is None when none has a row."""
+    """Return the sum of several totals; its ``cost_usd`` is None when none has a row.
+
+    So it is, as in SQLite, where infinities of both signs meet: they have no sum.
+    """
     parts = list(parts)
-    costs = [part.cost_usd for part in parts if part.cost_usd is not None]
     return CostTotals(
         rows=sum(part.rows for part in parts),
-        cost_usd=fsum(costs) if costs else None,
+        cost_usd=_sum([part.cost_usd for part in parts if part.rows]),
         unpriced_rows=sum(part.unpriced_rows for part in parts),
         **{name: sum(getattr(part, name) for part in parts) for name in COUNTERS},
     )
+
+
+def _sum(costs: Sequence[float | None]) -> float | None:
+    """Return the sum, the same in any order; None of nothing, and if one part or the sum is none.
+
+    A ledger written elsewhere can hold infinities, and costs whose sum passes the largest float.
+    """
+    finite = [cost for cost in costs if cost is not None]
+    if not costs or len(finite) < len(costs):
+        return None
+    endless = {cost for cost in finite if not isfinite(cost)}
+    if endless:
+        return endless.pop() if len(endless) == 1 else None
+    try:
+        return fsum(finite)
+    except OverflowError:  # of a part of the sum, at least
+        from fractions import Fraction
+
+        exact = sum(map(Fraction, finite))
+    try:
+        return float(exact)
+    except OverflowError:
+        return inf if exact > 0 else -inf

@@ -171,8 +171,9 @@ class ProducerEntry:
 class CostTotals:
     """Sums over ledger rows.
 
-    ``cost_usd`` is None when there is no row. ``unpriced_rows`` counts the rows that hold tokens
-    but cost 0.0: while it is not 0, ``cost_usd`` is a lower bound.
+    ``cost_usd`` is None when there is no row, and where infinities of both signs, in files made
+    elsewhere, have no sum. ``unpriced_rows`` counts the rows that hold tokens but cost 0.0: while
+    it is not 0, ``cost_usd`` is a lower bound.
     """
 
     rows: int = 0

@@ -206,13 +206,14 @@ def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
         text = extractors.text_of_row(row)
         found_sum = _summed(row, found_sum)
         read_bytes += len(row[-1])
-        last, _id, timestamp, kind, category, name, version, _schema_version, _payload = row
+        last, _id, *words, _schema_version, _payload = row
         if text and not text.isspace():
             count += 1
             row_id = pending.number << ROW_BITS | count
             plain = folding.is_plain(text)
             shown, folded = (None, text) if plain else (text, folding.fold(text))
-            made.append((row_id, last, kind, category, name, version, timestamp, shown, folded))
+            timestamp, *words = map(rows.as_text, words)
+            made.append((row_id, last, *words, timestamp, shown, folded))
             size += len(text) if text.isascii() else len(text.encode())
     return _Part(pending, Place(last, count, found_sum, read_bytes), made, size)
 

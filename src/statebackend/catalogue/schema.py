@@ -17,7 +17,7 @@ from statebackend.values import SCHEMA_VERSION
 APPLICATION_ID = 0x53424361
 """``PRAGMA application_id`` of a catalogue: "SBCa"."""
 
-NUMBER = 1000 * 4 + SCHEMA_VERSION
+NUMBER = 1000 * 5 + SCHEMA_VERSION
 """``PRAGMA user_version`` of a catalogue. Any other is made anew, so count the first factor up with
 each change of a table, or of what is put in one."""
 

@@ -74,8 +74,8 @@ def _entry(row: Row[Any]) -> CostEntry:
         row.sequence,
         row.event_sequence,
         Cost(
-            provider_name=row.provider_name,
-            model_id=row.model_id,
+            provider_name=rows.as_text(row.provider_name),
+            model_id=rows.as_text(row.model_id),
             input_tokens=row.input_tokens,
             output_tokens=row.output_tokens,
             cache_write_tokens=row.cache_write_tokens,

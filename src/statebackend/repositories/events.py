@@ -120,7 +120,7 @@ def count_by_kind(connection: Connection) -> dict[str, int]:
     query = select(_c.kind, func.count()).group_by(_c.kind)
     counted: Counter[str] = Counter()
     for kind, count in connection.execute(query):
-        counted[str(kind)] += int(count)  # two that are not UTF-8 may look the same
+        counted[rows.as_text(kind)] += int(count)  # two that are foreign may look the same
     return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from statebackend import models
+from statebackend import models, rows
 from statebackend.repositories.statements import insert_rows, insert_text, table_of
 from statebackend.values import PlanEntry, PlanItem
 
@@ -59,11 +59,11 @@ def _entry(row: Row[Any]) -> PlanEntry:
         row.sequence,
         row.event_sequence,
         PlanItem(
-            turn_id=row.turn_id,
-            tool_call_id=row.tool_call_id,
-            provider_name=row.provider_name,
-            tool_name=row.tool_name,
-            decision=row.decision,
-            decided_by=row.decided_by,
+            turn_id=rows.as_text(row.turn_id),
+            tool_call_id=rows.as_text(row.tool_call_id),
+            provider_name=rows.as_text(row.provider_name),
+            tool_name=rows.as_text(row.tool_name),
+            decision=rows.as_text(row.decision),
+            decided_by=rows.as_text(row.decided_by),
         ),
     )

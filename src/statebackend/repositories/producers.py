@@ -6,7 +6,7 @@ import sqlite3
 
 from sqlalchemy import Connection, select
 
-from statebackend import models
+from statebackend import models, rows
 from statebackend.repositories.statements import insert_text, table_of
 from statebackend.values import Producer, ProducerEntry
 
@@ -25,6 +25,9 @@ def select_all(connection: Connection) -> list[ProducerEntry]:
         _table.c.first_seen_sequence, _table.c.category, _table.c.name, _table.c.version
     )
     return [
-        ProducerEntry(Producer(row.category, row.name, row.version), row.first_seen_sequence)
+        ProducerEntry(
+            Producer(rows.as_text(row.category), rows.as_text(row.name), rows.as_text(row.version)),
+            row.first_seen_sequence,
+        )
         for row in connection.execute(query)
     ]
