@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 import unicodedata
 
 import pytest
 
+from statebackend.catalogue import folding
 from statebackend.catalogue.words import MOST_WORDS, Phrase, expression, phrases, snippet
 
 
@@ -108,5 +110,60 @@ def test_many_matches_take_no_longer_than_they_are_many() -> None:
         text = "0 " * count + "zebra"
         start = time.process_time()
         snippet(text, phrases("0 zebra"))
+        times.append(time.process_time() - start)
+    assert times[1] < 20 * times[0] + 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("see ⓒⓘⓡⓒⓛⓔ text", "circle", "ⓒⓘⓡⓒⓛⓔ"),
+        ("㍿ and more", "株式", "㍿"),
+        ("the ㎏ of it", "kg", "㎏"),
+        ("x ℃ y", "C", "℃"),
+        ("🄰🄱 c", '"ab c"', "🄰🄱 c"),
+        ("ⓐ\u0301ⓑ", "ab", "ⓐ\u0301ⓑ"),
+        ("ⓩ ｶﾞ ㄱㅏ", "ガ", "ｶﾞ"),
+    ],
+)
+def test_a_sign_that_is_folded_to_letters_is_marked(text: str, query: str, marked: str) -> None:
+    """The index holds its letters, so it is found by them; a sign is marked as a whole."""
+    assert shown(text, query) == (text, [marked])
+    far = f"{'é ' * 3000}{text}{' é' * 3000}"
+    assert marked in shown(far, query)[1]
+
+
+def test_whatever_is_found_is_marked() -> None:
+    """In texts of any characters, by the words that the index has of them."""
+    dice = random.Random(7)
+    blocks = [(0x21, 0x600), (0x900, 0xE80), (0x1100, 0x2200), (0x2460, 0x2500), (0x3000, 0x3400)]
+    blocks += [(0xAC00, 0xAC40), (0xFB00, 0xFB50), (0xFF00, 0xFFE0), (0x1F100, 0x1F300)]
+    for _ in range(3000):
+        first, stop = dice.choice(blocks)
+        start = dice.randrange(first, stop)
+        text = "".join(chr(min(start + dice.randrange(30), stop)) for _ in range(12))
+        words = folding.tokens(text)
+        if words:
+            at = dice.randrange(len(words))
+            phrase = tuple(words[at : at + 2])
+            assert snippet(text, [phrase]).marks, (ascii(text), phrase)
+
+
+@pytest.mark.parametrize("before", ["", "é ", "x" * 300 + " "])
+def test_marks_without_end_cut_no_word(before: str) -> None:
+    """An end is not moved back over thousands of them into the word that they follow."""
+    text = f"{before}needle" + "\u0301" * 60_000
+    line, marked = shown(text, "needle")
+    assert marked == ["needle" + "\u0301" * (len(marked[0]) - 6)]
+    assert len(line) <= 202
+
+
+def test_signs_take_no_longer_than_they_are_many() -> None:
+    """A text of them alone is walked over once."""
+    times = []
+    for count in (4000, 32_000):
+        text = "ⓒ\u0301" * count + " ⓩ"
+        start = time.process_time()
+        assert snippet(text, phrases("z")).marks
         times.append(time.process_time() - start)
     assert times[1] < 20 * times[0] + 0.01

@@ -8,6 +8,7 @@ not know is folded here before it goes into the index, and so is every query.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from unicodedata import category, normalize
@@ -64,7 +65,10 @@ def tokens(text: str) -> list[str]:
     return _word().findall(fold(text))
 
 
-def words(text: str) -> Iterator[tuple[int, int, list[str]]]:
+Word = tuple[int, int, list[str]]
+
+
+def words(text: str) -> Iterator[Word]:
     """Return where each word of *text* begins and ends, and what it is folded (mostly one word)."""
     if text.isascii():
         for match in _ASCII_WORD.finditer(text):
@@ -75,7 +79,31 @@ def words(text: str) -> Iterator[tuple[int, int, list[str]]]:
             yield (*match.span(), _often(word) if len(word) < _SHORT else tokens(word))
 
 
+def folded_words(text: str) -> Iterator[Word]:
+    """Return every word of the folded *text*, and where the characters are that it was made of.
+
+    Some signs become letters, so a word may begin or end within one, as ``1`` does in ``½``.
+    """
+    places: list[int] = []  # of each character with what joins it, and where its folded form ends
+    ends: list[int] = []
+    parts: list[str] = []
+    size = 0
+    for match in _character().finditer(text):
+        char = match[0]
+        part = _often_folded(char) if len(char) < _SHORT else fold(char)
+        size += len(part)
+        places.append(match.start())
+        ends.append(size)
+        parts.append(part)
+    places.append(len(text))
+    for match in _word().finditer("".join(parts)):
+        first = bisect_right(ends, match.start())
+        last = bisect_left(ends, match.end(), lo=first)
+        yield places[first], places[last + 1], [match[0]]
+
+
 _SHORT = 20
+_often_folded = lru_cache(maxsize=4096)(fold)
 _often = lru_cache(maxsize=4096)(tokens)
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
@@ -104,6 +132,16 @@ def _between() -> re.Pattern[str]:
 @cache
 def _word() -> re.Pattern[str]:
     return re.compile(rf"(?:[0-9A-Za-z]++|(?![\x00-\x7f])(?:\w|[{_marks()}]))+")
+
+
+@cache
+def _character() -> re.Pattern[str]:
+    """Return what finds parts of a text that are folded alike apart and together.
+
+    Besides marks, later parts of a syllable of hangul and signs of narrow kana join a character.
+    """
+    joining = f"{_marks()}{_INVISIBLE.pattern[1:-1]}\u1160-\u11ff\u3131-\u318e\uff9e-\uffdc"
+    return re.compile(f"(?s:.)[{joining}]*")
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import category
@@ -19,7 +19,7 @@ MOST_WORDS = 200
 """How many words of a query count."""
 
 _PIECE = re.compile(r'"([^"]+)"|([^\s"]+)')
-# Characters of a snippet, of what is before the first match, of what an end may be moved back.
+# Characters of a snippet, of what is before the first match, of what either end may be moved back.
 _SHOWN = 200
 _BEFORE = 60
 _BACK = 40
@@ -106,10 +106,15 @@ def _matches(text: str, wanted: Sequence[Phrase]) -> list[_Match]:
     by_last: dict[str, list[Phrase]] = {}
     for phrase in longest_first:
         by_last.setdefault(phrase[-1], []).append(phrase)
+    # The second way sees words that are none before they are folded, and takes longer.
+    return _found(folding.words(text), by_last) or _found(folding.folded_words(text), by_last)
+
+
+def _found(words: Iterable[folding.Word], by_last: Mapping[str, Sequence[Phrase]]) -> list[_Match]:
     matches: list[_Match] = []
     parts: list[str] = []
     starts: list[int] = []
-    for start, end, folded in folding.words(text):
+    for start, end, folded in words:
         if matches and start > matches[0][0] + _FAR:
             break
         for part in folded:
@@ -180,9 +185,10 @@ def _end(text: str, start: int) -> int:
 
 
 def _boundary(text: str, place: int) -> int:
-    """Return *place*, or the one before it where no character is parted from its marks."""
-    while 0 < place < len(text) and _joined(text, place):
-        place -= 1
+    """Return *place*, or one before it, if not too far, that parts no character from its marks."""
+    for before in range(place, max(place - _BACK, -1), -1):
+        if not (0 < before < len(text) and _joined(text, before)):
+            return before
     return place
 
 
