@@ -22,6 +22,7 @@ from statebackend.catalogue import Catalogue, file
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.state import state_of
 from tests.answers import differences
+from tests.crash.kernel import file_size_limit
 from tests.damage.bases import files_of, put
 from tests.session_files import call, damage_page, full, listing, new, path_of, run_python, sql
 
@@ -181,6 +182,18 @@ def test_a_full_disk_means_a_scan(backend: StateBackend) -> None:
         full(backend)
     run_python(_FULL, backend.directory)
     assert not differences(backend, [*backend.ids()][:1])
+
+
+@pytest.mark.parametrize("room", [0, 100, 4096, 8192, 20_000, 45_000])
+def test_what_does_not_fit_is_taken_away(backend: StateBackend, room: int) -> None:
+    """One that could not be made leaves nothing on the full disk; with room, it is made."""
+    full(backend)
+    path = Catalogue(backend.directory).path
+    with file_size_limit(room), pytest.raises(StorageError):
+        Catalogue(backend.directory).refresh()
+    assert list(path.parent.glob(f"{path.name}*")) == []
+    Catalogue(backend.directory).refresh()
+    assert list(path.parent.glob(f"{path.name}*")) == [path]
 
 
 def test_one_that_is_being_made_is_not_waited_for_without_end(

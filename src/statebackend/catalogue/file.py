@@ -178,14 +178,21 @@ def _build(path: Path, directory: Path) -> None:
     refuse_irregular(path)
     _remove(building)
     os.close(os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with closing(sqlite3.connect(building, isolation_level=None)) as driver:
-        driver.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        driver.execute("PRAGMA journal_mode = WAL")
-        schema.make(driver, directory)
-    # The file first: without it a log is nothing to SQLite, while a log alone that is missing
-    # would show an older state.
-    _remove(path)
-    building.rename(path)
+    done = False
+    try:
+        with closing(sqlite3.connect(building, isolation_level=None)) as driver:
+            driver.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            driver.execute("PRAGMA journal_mode = WAL")
+            schema.make(driver, directory)
+        # The file first: without it a log is nothing to SQLite, while a log alone that is missing
+        # would show an older state.
+        _remove(path)
+        building.rename(path)
+        done = True
+    finally:
+        if not done:  # on a full disk, it is in everybody's way
+            with suppress(OSError):
+                _remove(building)
 
 
 def _remove(path: Path) -> None:
