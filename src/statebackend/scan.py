@@ -112,6 +112,11 @@ def listing(directory: Path) -> Listing:
     return Listing(ordered, read.reported, read.at_ns)
 
 
+def in_order(stem: str) -> tuple[bool, str]:
+    """Return what sorts stems as a listing does, which begins with the greatest."""
+    return (is_session_id(stem) is not None, stem)
+
+
 def names(directory: Path) -> Names:
     """Look at the names in *directory*, as :func:`listing` does, in no order."""
     at_ns = time.time_ns()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -199,7 +200,8 @@ class StateBackend:
     ) -> list[SessionInfo | BadSession]:
         """Return the newest sessions, at most *limit* (None: all), those that match every filter.
 
-        *after* goes on behind the last ``session_id`` of the page before. *since* (inclusive) and
+        *after* goes on behind the last ``session_id`` of the page before, also when that session is
+        gone by now. *since* (inclusive) and
         *until* (exclusive) go by the time in the id. *roots* leaves out sessions with a parent.
         A file that cannot be read matches every filter, since nobody knows, and comes as a
         :class:`BadSession`. Only the files shown, or looked at by a filter, are opened.
@@ -537,14 +539,13 @@ class _Lacking:
 
 
 def _after(stems: list[str], cursor: str | None) -> list[str]:
-    """Return what is listed behind *cursor*, which may have been deleted meanwhile."""
+    """Return what is listed behind *cursor*, or its place if it was deleted meanwhile."""
     if cursor is None:
         return stems
-    if cursor in stems:
-        return stems[stems.index(cursor) + 1 :]
-    if not isinstance(cursor, str) or ids.is_session_id(cursor) is None:
-        raise InvalidValue("after", f"{cursor!r} is not the session_id of a listed session")
-    return [stem for stem in stems if stem < cursor or ids.is_session_id(stem) is None]
+    if not isinstance(cursor, str) or not cursor or "/" in cursor or "\0" in cursor:
+        raise InvalidValue("after", f"{cursor!r} can be the session_id of no listed session")
+    place = scan.in_order(cursor)
+    return stems[bisect_left(stems, True, key=lambda stem: scan.in_order(stem) < place) :]
 
 
 def _between(stems: list[str], since: datetime | None, until: datetime | None) -> list[str]:

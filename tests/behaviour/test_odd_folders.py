@@ -172,23 +172,41 @@ def test_the_advice_fits_the_status(backend: StateBackend) -> None:
                 session.append_prompt(payload=b"", schema_version="1")
 
 
-@pytest.mark.parametrize("cursor", ["01arz3ndektsv4rrffq69g5fav", "x", "", 5])
-def test_a_cursor_is_an_id(backend: StateBackend, cursor: str) -> None:
-    """Text that sorts behind every id would bring the first page for ever."""
+@pytest.mark.parametrize("cursor", ["", "a/b", "a\0b", 5, b"x"])
+def test_a_cursor_is_a_name(backend: StateBackend, cursor: str) -> None:
+    """What no file can be called is refused."""
     new(backend)
     with pytest.raises(InvalidValue, match="after"):
         backend.list(after=cursor)
 
 
 def test_pages_go_past_names_that_are_no_ids(backend: StateBackend) -> None:
-    """They come last, and each can be the cursor."""
+    """They come last, and each can be the cursor, also when it is gone by then."""
     ids = sorted((new(backend) for _ in range(3)), reverse=True)
-    for name in ("lower", "Z" * 30):
+    names = ["ü", "lower", "Z" * 30, ids[0].lower(), " "]
+    for name in names:
         (backend.directory / f"{name}.sqlite").touch()
+    every = [*ids, *names]
     seen: list[str] = []
     while page := backend.list(limit=1, after=seen[-1] if seen else None):
         seen += [one.session_id for one in page]
-    assert seen == [*ids, "lower", "Z" * 30]
+    assert seen == every
+    for number, name in enumerate(every):
+        (backend.directory / f"{name}.sqlite").unlink()
+        left = [one.session_id for one in backend.list(limit=None, after=name)]
+        assert left == every[number + 1 :]
+
+
+@pytest.mark.parametrize("cursor", ["x", "~", "!", "0", "Z" * 26, "\udcff", "a" * 300])
+def test_a_cursor_that_was_never_there_has_a_place(backend: StateBackend, cursor: str) -> None:
+    """That of a file with this name; so no page begins anew."""
+    new(backend)
+    for name in ("lower", "Z" * 30):
+        (backend.directory / f"{name}.sqlite").touch()
+    every = [one.session_id for one in backend.list(limit=None)]
+    places = sorted([*every[1:], cursor], reverse=True)
+    behind = places[places.index(cursor) + 1 :]
+    assert [one.session_id for one in backend.list(limit=None, after=cursor)] == behind
 
 
 @pytest.mark.parametrize("path", ["", "\0", "\ud800", "x" * 5000, 5])

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from statebackend import claim, scan
 from statebackend.faults import os_error
-from statebackend.ids import is_session_id
 from statebackend.paths import SUFFIX
 
 Signature = tuple[int, int, int, int, str | None]
@@ -55,11 +54,6 @@ def look(directory: Path) -> Look:
     # Of all ways to compare many signatures with those of the last time, this is the quickest.
     digest = hashlib.blake2b(marshal.dumps(found, 2), digest_size=16).digest()
     return Look(found, unsigned, scan.Listing([], names.reported, names.at_ns), digest)
-
-
-def in_order(stem: str) -> tuple[bool, str]:
-    """Return what sorts stems as a listing does, which begins with the greatest."""
-    return (is_session_id(stem) is not None, stem)
 
 
 def signatures(

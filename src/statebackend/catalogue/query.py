@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from statebackend import readers, rows, scan
-from statebackend.catalogue.look import in_order
 from statebackend.catalogue.refresh import Current
 from statebackend.catalogue.schema import TOTALS
 from statebackend.catalogue.soundness import Unsound
@@ -42,7 +41,7 @@ def each(
     if current.unread:
         unread = scan.read_each(directory, question.read, current.unread, current.look.listed)
         entries = heapq.merge(
-            entries, unread, key=lambda one: in_order(session_id(one)), reverse=True
+            entries, unread, key=lambda one: scan.in_order(session_id(one)), reverse=True
         )
     if stems is None:
         return entries

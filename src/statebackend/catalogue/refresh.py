@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from statebackend import scan
 from statebackend.catalogue import schema
 from statebackend.catalogue.file import Progress
-from statebackend.catalogue.look import Look, Signature, in_order, is_quiet, look, signatures
+from statebackend.catalogue.look import Look, Signature, is_quiet, look, signatures
 from statebackend.catalogue.reading import Last, Reading, Row, reader
 from statebackend.catalogue.soundness import changing, check, sign, transaction
 from statebackend.errors import StorageBusy
@@ -112,7 +112,9 @@ def answer(
 
 
 def _without_entry(again: _Again) -> list[str]:
-    return sorted([stem for stem, found in again.items() if not found], key=in_order, reverse=True)
+    return sorted(
+        [stem for stem, found in again.items() if not found], key=scan.in_order, reverse=True
+    )
 
 
 def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Difference:
@@ -133,7 +135,9 @@ def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Differen
         unread = [stem for stem in seen.signatures if stem not in valid]
         stale = seen.unsigned.union(unread)
     gone = [stem for stem in other if stem not in seen or again.get(stem, seen) is None]
-    return _Difference(sorted(stale.difference(again), key=in_order, reverse=True), gone, unread)
+    return _Difference(
+        sorted(stale.difference(again), key=scan.in_order, reverse=True), gone, unread
+    )
 
 
 def _write(
