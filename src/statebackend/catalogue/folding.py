@@ -84,6 +84,13 @@ def folded_words(text: str) -> Iterator[Word]:
 
     Some signs become letters, so a word may begin or end within one, as ``1`` does in ``½``.
     """
+    for run in _RUN.finditer(text):  # no word has a space in it
+        found = words(run[0]) if is_plain(run[0]) else _folded_words(run[0])
+        for start, end, folded in found:
+            yield run.start() + start, run.start() + end, folded
+
+
+def _folded_words(text: str) -> Iterator[Word]:
     places: list[int] = []  # of each character with what joins it, and where its folded form ends
     ends: list[int] = []
     parts: list[str] = []
@@ -102,6 +109,7 @@ def folded_words(text: str) -> Iterator[Word]:
         yield places[first], places[last + 1], [match[0]]
 
 
+_RUN = re.compile(r"\S+")
 _SHORT = 20
 _often_folded = lru_cache(maxsize=4096)(fold)
 _often = lru_cache(maxsize=4096)(tokens)
