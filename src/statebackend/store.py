@@ -201,10 +201,10 @@ class StateBackend:
         """Return the newest sessions, at most *limit* (None: all), those that match every filter.
 
         *after* goes on behind the last ``session_id`` of the page before, also when that session is
-        gone by now. *since* (inclusive) and
-        *until* (exclusive) go by the time in the id. *roots* leaves out sessions with a parent.
-        A file that cannot be read matches every filter, since nobody knows, and comes as a
-        :class:`BadSession`. Only the files shown, or looked at by a filter, are opened.
+        gone by now. *since* (inclusive) and *until* (exclusive) go by the time in the id. *roots*
+        leaves out sessions with a parent. A file that cannot be read matches every filter, since
+        nobody knows, and comes as a :class:`BadSession`. Only the files shown, or looked at by a
+        filter, are opened.
         """
         if limit is not None:
             validation.check_integer("limit", limit)
