@@ -93,8 +93,10 @@ def _tasks(folder: Path, session_id: str) -> Iterator[_Append]:
 
     with asyncio.Runner() as runner:
         session = runner.run(opened())
-        yield lambda shares: runner.run(append_each_of(session, shares))
-        runner.run(session.close())
+        try:
+            yield lambda shares: runner.run(append_each_of(session, shares))
+        finally:
+            runner.run(session.close())
 
 
 async def _append_all(session: AsyncSession, samples: list[Sample]) -> None:

@@ -40,7 +40,7 @@ class LogRoom:
         """
         try:
             size = os.lstat(self._log).st_size
-            if size > self._size and size >= _FROM_BYTES:
+            if size > self._size and _FROM_BYTES <= size < ROOM_BYTES:
                 size += _lengthen(self._log, size, min(size, _STEP_BYTES))
         except OSError:
             size = ROOM_BYTES
