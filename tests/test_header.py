@@ -149,6 +149,54 @@ def test_a_log_cut_in_its_first_frame_says_nothing(backend: StateBackend) -> Non
     assert header.look(path).user_version == 1
 
 
+def test_pages_that_the_header_does_not_count_are_damage(path: Path) -> None:
+    """SQLite never looks at them, and its check passes: page 1 was put back to an older image."""
+    pages = path.stat().st_size // 4096
+    patch(path, 28, (pages - 1).to_bytes(4, "big"))
+    told = f"{pages} pages, of which its header counts {pages - 1}"
+    with pytest.raises(SessionDamaged, match=told):
+        header.look(path)
+    with pytest.raises(SessionDamaged, match=told):
+        header.check_bytes(str(path), path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("offset", "content"),
+    [(28, bytes(4)), (92, b"\0\0\0\0")],
+    ids=["no count", "a count from another time"],
+)
+def test_a_count_that_sqlite_does_not_believe_says_nothing(
+    path: Path, offset: int, content: bytes
+) -> None:
+    """It goes by the size of the file then."""
+    patch(path, 28, b"\0\0\0\1")
+    patch(path, offset, content)
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as driver:
+        assert driver.execute("PRAGMA page_count").fetchone() == (path.stat().st_size // 4096,)
+    header.look(path)
+    header.check_bytes(str(path), path.stat().st_size)
+
+
+def test_a_log_may_count_the_pages(path: Path) -> None:
+    """While a writer folds its log, the file grows before page 1 says so."""
+    patch(path, 28, b"\0\0\0\1")
+    path.with_name(path.name + "-wal").write_bytes(b"\0")
+    header.look(path)
+
+
+def test_a_fold_during_the_look_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer was at its close: its log is gone by the time it is asked for."""
+    whole = path.read_bytes()
+    patch(path, 28, b"\0\0\0\1")
+
+    def closed_meanwhile(_path: Path) -> bool:
+        path.write_bytes(whole)
+        return False
+
+    monkeypatch.setattr(header, "has_log", closed_meanwhile)
+    header.look(path)
+
+
 def test_only_a_plain_file_is_a_session(tmp_path: Path) -> None:
     """Nothing is nothing; a folder, a pipe and a link are refused."""
     assert header.check_regular(tmp_path / "missing") is None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
+import shutil
 import sqlite3
+import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -285,6 +289,25 @@ def test_swapped_overflow_pages_are_put_back(backend: StateBackend) -> None:
     assert same_rows(backend, path.stem, before)
 
 
+def test_chains_through_pages_that_were_freed_are_left_alone(backend: StateBackend) -> None:
+    """They go back and forth, and so two of them may look as if they had been swapped."""
+    path = large(backend, 20_000, 20_000, 20_000)
+    before = rows_of(path)
+    rows = layout_of(path).rows["events"]
+    (one_head, one, *_), (other_head, other, *_) = (
+        overflow_pages(rows[number,], 4096) for number in (1, 3)
+    )
+    swap(path, one, other)
+    with path.open("r+b") as file:
+        for head, page in ((one_head, other), (other_head, one)):
+            file.seek((head - 1) * 4096)
+            file.write(page.to_bytes(4, "big"))
+    assert rows_of(path) == before
+    damage_index(path)
+    assert not any("in each other's place" in note for note in recover(backend, path.stem).notes)
+    assert same_rows(backend, path.stem, before)
+
+
 @pytest.mark.parametrize("pointer", [0, 1, 1 << 20])
 def test_a_chain_that_leads_nowhere_loses_its_row(backend: StateBackend, pointer: int) -> None:
     """To no page, to the schema, behind the end of the file."""
@@ -497,6 +520,35 @@ def test_another_sessions_log_is_kept_and_not_used(backend: StateBackend, tmp_pa
     assert beside(path, ".corrupt-wal").read_bytes() == log
 
 
+def test_a_log_that_shares_no_page_of_events_is_known_by_their_numbers(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """The file was cut; the root of its index of ids is left, which the other's log did not change.
+
+    Ids of any order, as other programs may give, so the log has many pages of the other's index.
+    """
+    path = large(backend, *[3000] * 30)
+    before = rows_of(path)["events"]
+    os.truncate(path, root_page(path, "sqlite_autoindex_producers_1") * 4096 + 1)
+    ids = random.Random(1)
+    with backend.create("default") as session:
+        other_id = session.session_id
+        for _ in range(200):
+            call(session, event_id=str(uuid.UUID(int=ids.getrandbits(128), version=4)))
+    with backend.open(other_id) as session:
+        for _ in range(20):
+            call(session, event_id=str(uuid.UUID(int=ids.getrandbits(128), version=4)))
+        put(files_of(path_of(backend, other_id)), tmp_path / f"{other_id}.sqlite")
+    shutil.copy(tmp_path / f"{other_id}.sqlite-wal", beside(path, "-wal"))
+    recovery = recover(backend, path.stem)
+    assert "the write-ahead log is another session's; kept, not used" in recovery.notes
+    assert set(rows_of(path)["events"]) <= set(before)
+    assert (
+        f"events sequence 30 is lost; known of it: {before[29][1]}, tool_call, tool"
+        in recovery.notes
+    )
+
+
 def test_a_log_in_the_place_of_its_own_leaves_a_loss_that_nobody_can_count(
     backend: StateBackend, tmp_path: Path
 ) -> None:
@@ -541,6 +593,31 @@ def test_an_older_log_gives_rows_that_the_file_lost(backend: StateBackend, tmp_p
     events = told(recover(backend, ID), "events")
     assert events.routes["older image"] > 0
     assert 1 in sequences(made)
+
+
+def test_an_older_row_under_a_number_that_was_never_given_is_set_aside(
+    backend: StateBackend, tmp_path: Path
+) -> None:
+    """Its number was hit: with it, the next row would get one far above, and many look lost."""
+    with backend.create("default", session_id=ID) as session:
+        for _number in range(3):
+            session.append_message(producer=MODEL, payload=b"early", cost=cost())
+    made, old = path_of(backend, ID), tmp_path / "old.sqlite"
+    put(files_of(made), old)
+    with closing(sqlite3.connect(old)) as driver, driver:
+        driver.execute("UPDATE cost_ledger SET sequence = 65 WHERE sequence = 3")
+        driver.execute("UPDATE events SET schema_version = '10' WHERE sequence = 3")
+        driver.commit()
+        log = beside(old, "-wal").read_bytes()
+    with backend.open(ID) as session:
+        for _number in range(30):
+            call(session, b"later" * 100)
+    spoil(made, root_page(made, "cost_ledger"))
+    beside(made, "-wal").write_bytes(log)
+    ledger = told(recover(backend, ID), "cost_ledger")
+    assert ledger.routes == {"older image": 2}
+    assert ledger.missing == ((3, 3),)
+    assert {line["why"] for line in aside(made)} == {"its sequence was never given"}
 
 
 def test_transactions_behind_a_broken_frame_are_used(backend: StateBackend, tmp_path: Path) -> None:

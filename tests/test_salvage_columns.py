@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from statebackend import EventKind, Producer, StateBackend
+from tests.damaging import NOISE, layout_of
 from tests.session_files import MODEL, cost, path_of
 
 SHELL = Producer("tool", "shell", "2.1.0")
@@ -103,6 +104,25 @@ def test_of_two_producers_that_the_session_has_nobody_can_tell(
     assert {table.table: table.doubtful for table in report.tables}["events"] == 1
     assert len(told) == 2
     assert any("as the index has it" in note for note in report.notes)
+
+
+def test_a_producer_whose_row_is_lost_is_known_by_its_other_events(
+    backend: StateBackend, session_id: str
+) -> None:
+    """An entry of the index that got another event's number does not outdo the row."""
+    path = path_of(backend, session_id)
+    with backend.read(session_id) as view:
+        events = list(view.events())
+    replace(path, b"modelanthropic2.1.0\x03", b"modelanthropic2.1.0\x04", 0)
+    replace(path, b"toolshell2.1.0\x04", b"toolshell2.1.0\x7f", 0)
+    _name, start, _end = layout_of(path).rows["producers"]["tool", "shell", "2.1.0"].own[0]
+    content = bytearray(path.read_bytes())
+    content[start : start + 8] = NOISE[:8]
+    path.write_bytes(content)
+    with backend.open(session_id) as session:
+        assert list(session.events()) == events
+        assert session.recovery is not None
+        assert not session.recovery.complete
 
 
 def test_a_row_that_was_overwritten_with_zeros_is_doubtful(

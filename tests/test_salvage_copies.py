@@ -6,7 +6,17 @@ import pytest
 
 from statebackend import StateBackend
 from tests.damaging import NOISE, layout_of, overflow_pages, recover, same_rows, spoil, told
-from tests.session_files import damage_index, full, new, overwrite, path_of, root_page, rows_of, sql
+from tests.session_files import (
+    call,
+    damage_index,
+    full,
+    new,
+    overwrite,
+    path_of,
+    root_page,
+    rows_of,
+    sql,
+)
 from tests.test_salvage import aside, large
 from tests.test_salvage_rows import change, spending
 
@@ -77,6 +87,54 @@ def test_a_table_is_read_where_the_schema_says_it_is(backend: StateBackend) -> N
     assert recovery.derived
     assert told(recovery, "plan_items").set_aside == 1
     assert rows_of(path)["plan_items"] == before["plan_items"]
+
+
+def test_events_behind_an_older_image_of_the_first_pages_are_found(backend: StateBackend) -> None:
+    """The older pages agree with each other, so SQLite sees a smaller session, and a sound one."""
+    path = path_of(backend, new(backend, events=3))
+    earlier = path.read_bytes()
+    with backend.open(path.stem) as session:
+        for number in range(20):
+            call(session, bytes([number + 1]) * 3000)
+    before = rows_of(path)
+    content = path.read_bytes()
+    assert len(content) > len(earlier)
+    path.write_bytes(earlier + content[len(earlier) :])
+    assert sql(path, "PRAGMA integrity_check") == [("ok",)]
+    path.write_bytes(earlier + content[len(earlier) :])  # SQLite may have cut it at its close
+    recovery = recover(backend, path.stem)
+    assert same_rows(backend, path.stem, before)
+    assert not recovery.complete  # what such a page held last would be missed by nobody
+
+
+@pytest.mark.parametrize("hit", ["copy", "page"])
+def test_a_copy_of_a_leaf_at_the_root_of_its_table_does_not_count(
+    backend: StateBackend, hit: str
+) -> None:
+    """A root is a leaf only while it is the whole table; the other rows show that it is not.
+
+    Of a row that is hit in one of the two, the one in the leaf itself counts.
+    """
+    path = large(backend, *[3000] * 20)
+    before = rows_of(path)["events"]
+    row = layout_of(path).rows["events"][20,]
+    _name, start, _end = row.columns[2].pieces[0]
+    leaf, root = start // 4096 + 1, root_page(path, "events")
+    content = path.read_bytes()
+    assert content[(root - 1) * 4096] == 5  # an interior page
+    overwrite(path, root, bytes(page_of(content, leaf)))
+    at = start if hit == "page" else start + (root - leaf) * 4096
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"3")
+    recover(backend, path.stem)
+    found = rows_of(path)["events"]
+    assert found[:19] == before[:19]
+    assert found[19] == (
+        before[19]
+        if hit == "copy"
+        else (20, before[19][1], f"3{before[19][2][1:]}", *before[19][3:])
+    )
 
 
 def test_an_index_entry_with_a_hit_number_is_outvoted(backend: StateBackend) -> None:

@@ -250,6 +250,51 @@ def test_rows_of_the_ledger_are_carved_like_events(backend: StateBackend, table:
     assert same_rows(backend, session_id, before)
 
 
+def test_a_number_that_was_never_given_is_not_believed_of_an_index(backend: StateBackend) -> None:
+    """Row and index lost the number both; the neighbours of the row know it."""
+    path = path_of(backend, new(backend, events=100, size=300))
+    before = rows_of(path)
+    at = number_at(path, 50)
+    event_id = before["events"][49][1].encode()
+    for page in layout_of(path).with_role("index sqlite_autoindex_events_1"):
+        entry = path.read_bytes().find(event_id + b"2", (page - 1) * 4096, page * 4096)
+        if entry > 0:
+            change(path, entry + 36, b"\x78")
+    change(path, at, b"\x7f")
+    assert told(recover(backend, path.stem), "events").missing == ()
+    assert same_rows(backend, path.stem, before)
+
+
+def test_the_end_of_a_size_is_no_size(backend: StateBackend) -> None:
+    """A bit of the payload's size is gone; the record fits a size without its first byte."""
+    with backend.create("default") as session:
+        for _number in range(3):
+            call(session, b"p" * 134)
+    path = path_of(backend, session.session_id)
+    before = rows_of(path)["events"]
+    row = layout_of(path).rows["events"][2,]
+    _name, start, _end = row.own[0]
+    content = path.read_bytes()
+    assert content[start] == 0x81  # a size of two bytes
+    at = content.index(b"\x82\x18", start)
+    change(path, at, b"\x80")
+    damage_index(path)
+    recovery = recover(backend, path.stem)
+    assert told(recovery, "events").missing == ((2, 2),)
+    assert rows_of(path)["events"] == [before[0], before[2]]
+
+
+def test_the_sessions_own_id_with_a_hit_character_is_no_event(backend: StateBackend) -> None:
+    """Its index has entries like those of the events' ids."""
+    path = path_of(backend, new(backend))
+    root = root_page(path, "sqlite_autoindex_session_meta_1")
+    at = path.read_bytes().index(path.stem.encode(), (root - 1) * 4096)
+    change(path, at + 22, b"@")
+    recovery = recover(backend, path.stem)
+    assert told(recovery, "events").missing == ()
+    assert recovery.complete
+
+
 @pytest.mark.parametrize(
     ("sequence", "why"),
     [

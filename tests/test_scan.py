@@ -154,6 +154,27 @@ def test_a_file_that_was_cut_is_flagged_among_others_as_it_is_alone(
         backend.read(path.stem)
 
 
+def test_pages_behind_the_count_are_flagged_among_others_as_alone(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older page 1 hides what came later, however the file is read."""
+    path = path_of(backend, several[0])
+    earlier = path.read_bytes()
+    with backend.open(path.stem) as session:
+        call(session, bytes(20_000))
+    content = path.read_bytes()
+    path.write_bytes(earlier + content[len(earlier) :])
+    time.sleep(0.06)
+    (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
+    assert isinstance(alone, BadSession)
+    assert "of which its header counts" in alone.problem
+    for image_bytes in (scan._IMAGE_BYTES, 0):
+        monkeypatch.setattr(scan, "_IMAGE_BYTES", image_bytes)
+        among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
+        assert isinstance(among, BadSession)
+        assert among.problem == alone.problem
+
+
 def test_a_large_file_is_attached_and_read_alike(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

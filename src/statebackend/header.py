@@ -165,9 +165,7 @@ def look(path: Path) -> Header:
     :class:`SessionUnreadable` when it never was a session.
     """
     check_sidecars(path)
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(100)
+    size, head = _size_and_head(path)
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise SessionDamaged(path, (f"{size} bytes without the header of an SQLite database",))
     page_size = page_size_of(head)
@@ -181,7 +179,17 @@ def look(path: Path) -> Header:
         raise SessionDamaged(path, (_parted(size),))
     if _hot(journal_path(path)):
         raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
+    if _outgrown(size, head) and not has_log(path):
+        # A writer at its close may have folded its log between the two looks: then it is gone now.
+        size, head = _size_and_head(path)
+        if (longer := _outgrown(size, head)) is not None and not has_log(path):
+            raise SessionDamaged(path, (longer,))
     return Header(size, page_size, version)
+
+
+def _size_and_head(path: Path) -> tuple[int, bytes]:
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size, file.read(100)
 
 
 def read_ahead(path: Path, start: int) -> int | None:
@@ -227,20 +235,22 @@ def check_bytes(name: str, size: int) -> None:
     """
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        head = os.pread(descriptor, 64, 0)
+        head = os.pread(descriptor, 100, 0)
     finally:
         os.close(descriptor)
     check_head(name, head, size)
 
 
 def check_head(name: str, head: bytes | bytearray, size: int) -> None:
-    """Refuse by the first 64 bytes of such a file: its version, or a page that is there in part."""
+    """Refuse by the first 100 bytes of such a file: its version, or a size that cannot be."""
     if not head.startswith(_MAGIC):
         return
     if not 0 < (version := _version(head)) <= SCHEMA_VERSION:
         check_version(Path(name), version)
     if (page_size := page_size_of(head)) is not None and size % page_size:
         raise SessionDamaged(Path(name), (_parted(size),))
+    if (longer := _outgrown(size, head)) is not None:
+        raise SessionDamaged(Path(name), (longer,))
 
 
 def check_version(path: Path, version: int) -> None:
@@ -264,6 +274,27 @@ def _is_folded_again(path: Path, page: int, page_size: int) -> bool:
 
 def _parted(size: int) -> str:
     return f"{size} bytes is not a whole number of pages"
+
+
+def pages_counted(head: bytes | bytearray) -> int | None:
+    """Return how many pages the first 100 bytes of a file say there are.
+
+    None where SQLite does not believe them, since the two change counters differ, and goes by the
+    size of the file.
+    """
+    return int.from_bytes(head[28:32], "big") or None if head[92:96] == head[24:28] else None
+
+
+def _outgrown(size: int, head: bytes | bytearray) -> str | None:
+    """Say so if a file without a log has more pages than its header counts.
+
+    SQLite cuts a file to that count, and never looks behind it. So page 1 is an older image, and
+    the pages that agree with it pass the integrity check.
+    """
+    counted, page_size = pages_counted(head), page_size_of(head)
+    if counted is None or page_size is None or counted >= size // page_size:
+        return None
+    return f"{size // page_size} pages, of which its header counts {counted}"
 
 
 def page_size_of(head: bytes | bytearray) -> int | None:

@@ -302,7 +302,7 @@ class _Scan(Generic[_T]):
         """Read a small file whole, and let SQLite take the bytes for a database in memory."""
         with open(name, "rb", buffering=0) as file:
             read = file.readinto(self._image)
-        check_head(name, self._image[:64], size)
+        check_head(name, self._image[:100], size)
         if self._image[_FORMATS] == _WRITE_AHEAD:
             self._image[_FORMATS] = _NO_LOG  # a database in memory can have none
         schema = _schema_of(self._image)

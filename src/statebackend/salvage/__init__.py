@@ -36,7 +36,7 @@ from statebackend.salvage.target import Target
 from statebackend.values import SCHEMA_VERSION, TableRecovery
 
 _LEAST_ROW_BYTES = 12
-_MOST = 0.9
+_MOST, _FEW = 0.9, 16
 _ALIKE = "sqlite_autoindex_producers_1"
 _LAST_RESORTS = {"older image", "carved"}
 
@@ -159,16 +159,25 @@ class _Salvager:
         """Put overflow pages right that were written in each other's place.
 
         The pages of a chain follow each other as the file grew. Of two that were swapped, each
-        leads to where the other one did, which is backwards for one of them.
+        leads to where the other one did, which is backwards for one of them. Where pages were
+        freed and taken again, sound chains go back and forth, so nothing is told by that.
         """
-        jumps = {}
+        leads: dict[int, int] = {}
         for number in self._survey.others:
             behind = int.from_bytes(self._images.page(number)[:4], "big")
-            if behind not in {0, number + 1} and behind <= self._images.page_count:
-                jumps[number] = behind
-        for number, behind in jumps.items():
-            other = behind - 1
-            if number < other and jumps.get(other) == number + 1:
+            if 0 < behind <= self._images.page_count:
+                leads[number] = behind
+        swapped = [
+            (number, behind - 1)
+            for number, behind in leads.items()
+            if number < behind - 1
+            and leads.get(behind - 1) == number + 1
+            and leads.get(number - 1, number) == number
+            and leads.get(behind - 2, behind - 1) == behind - 1
+        ]
+        ahead = sum(behind == number + 1 for number, behind in leads.items())
+        if (len(leads) - ahead - 2 * len(swapped)) * _FEW <= ahead:
+            for number, other in swapped:
                 self._images.swap(number, other)
                 self._new.note(f"pages {number} and {other} were in each other's place")
 
@@ -193,8 +202,8 @@ class _Salvager:
         """Tell whether the rows of a page are not those that what points to it says."""
         table = self._survey.roots.get(number)
         if table in TABLES:
-            shapes = [shape_of(self._new.shapes, cell.types) for cell in found]
-            return not any(shape is not None and shape.table == table for shape in shapes)
+            held = {cell.rowid for cell in found if self._table_of(cell) == table}
+            return not held or self._goes_on_elsewhere(number, table, held)
         lower, upper = self._survey.bounds.get(number, (None, None))
         outside = sum(
             (lower is not None and cell.rowid <= lower)
@@ -202,6 +211,23 @@ class _Salvager:
             for cell in found
         )
         return outside * 2 > len(found)
+
+    def _goes_on_elsewhere(self, root: int, table: str, held: set[int]) -> bool:
+        """Tell whether another leaf has other rows of *table* than its *root*, a leaf itself.
+
+        The root is a leaf only while it is the whole table, so this one is a copy or an older
+        image.
+        """
+        return table in SEQUENCED and any(
+            cell.rowid not in held and self._table_of(cell) == table
+            for number in self._survey.leaves
+            if number != root
+            for cell in islice(self._each_cell(number, self._images.place(number)), 1)
+        )
+
+    def _table_of(self, cell: cells.Cell) -> str | None:
+        shape = shape_of(self._new.shapes, cell.types)
+        return shape.table if shape is not None else None
 
     def _take_page(self, number: int, all_cells: Sequence[cells.Cell]) -> None:
         place = self._images.place(number)
@@ -222,11 +248,14 @@ class _Salvager:
 
     def _cells(self, number: int, place: tuple[int, int]) -> list[cells.Cell]:
         """Return the cells in an image of page *number*; none if it is no leaf of a table."""
+        return list(self._each_cell(number, place))
+
+    def _each_cell(self, number: int, place: tuple[int, int]) -> Iterator[cells.Cell]:
         page, header = self._images.image(*place), 100 if number == 1 else 0
-        if page[header] != cells.LEAF_TABLE:
-            return []
-        found = cells.leaf_cells(page, header, self._images.usable)
-        return [cell for cell in found if not self._images.is_cut(*place, cell.end)]
+        if page[header] == cells.LEAF_TABLE:
+            for cell in cells.leaf_cells(page, header, self._images.usable):
+                if not self._images.is_cut(*place, cell.end):
+                    yield cell
 
     def _take_cells(  # noqa: PLR0917 - by position, as its callers have them
         self,
@@ -357,11 +386,16 @@ class _Salvager:
                     by_id[text] = sequence
                 if sequence in numbers_wanted:
                     by_number[sequence].add(text)
+        doubted = {(one.shape.table, one.number.value) for one in doubts}
         for one in doubts:
-            self._settle(one, by_id, by_number)
+            self._settle(one, by_id, by_number, doubted)
 
     def _settle(
-        self, one: _Doubt, by_id: dict[bytes, int], by_number: Mapping[int, set[bytes]]
+        self,
+        one: _Doubt,
+        by_id: dict[bytes, int],
+        by_number: Mapping[int, set[bytes]],
+        doubted: set[tuple[str, int]],
     ) -> None:
         shape, number = one.shape, one.number
         record = self._record(self._images.image(*one.place), one.cell, shape)
@@ -370,7 +404,9 @@ class _Salvager:
         found = row(shape, number.value, one.cell.types, record)
         of_event = shape.table == "events"
         known = by_id.get(one.event_id) if of_event else self._place_by_event(found)
-        believable = is_row(number.value) and number.value <= self._highest(shape.table)
+        if known is not None and not self._is_believable(shape, known, doubted):
+            known = None  # the number was hit in the index
+        believable = self._is_believable(shape, number.value, doubted)
         backed = of_event and _is_backed(found, by_number.get(number.value, set()))
         for wanted in (
             number.value if number.value in {known, number.likely} or backed else None,
@@ -392,6 +428,19 @@ class _Salvager:
             self._new.insert(found, one.route)  # the same row twice, or one that contradicts it
         else:
             self._new.put_aside(found, "nothing confirms its sequence")
+
+    def _is_believable(self, shape: Shape, number: int, doubted: set[tuple[str, int]]) -> bool:
+        """Tell whether a number may have been given, though nothing in its page confirms it.
+
+        The counter may be lost, or of an older image than the rows: they follow each other then.
+        """
+        stated = [*self._stated(shape.table), self._new.highest(shape.table)]
+        if not is_row(number) or number <= (max(stated) or self._bound):
+            return is_row(number)
+        return any(
+            (shape.table, near) in doubted or (is_row(near) and self._new.has(shape, near))
+            for near in (number - 1, number + 1)
+        )
 
     def _place_by_event(self, one: Row) -> int | None:
         """Return the only free number that its event leaves a ledger or plan row, if it is one.
@@ -460,7 +509,7 @@ class _Salvager:
         """Return what the indexes say, without that of the session's own id."""
         own = self._session_id.encode()
         found = witnesses(self._images, self._survey.indexes)
-        return ((text, number) for text, number in found if text != own)
+        return ((text, number) for text, number in found if not is_near(text, own))
 
     def _put_events_right(self) -> None:
         event_ids.put_right(self._new, self._index_entries)
@@ -495,14 +544,16 @@ class _Salvager:
 
     def _take_carved(self, number: int, place: tuple[int, int]) -> None:
         page, header = self._images.image(*place), 100 if number == 1 else 0
+        starts: list[int] = []
         if page[header] == cells.LEAF_TABLE:
+            starts = cells.pointers(page, header, self._images.usable)
             explained = [(cell.start, cell.end) for cell in self._cells(number, place)]
             if not cells.holds_more(page, header, explained, self._images.usable):
                 return
             page = unexplained(page, explained)
         # A page that begins with zero may be part of a payload, which may hold likenesses of rows.
         self._needs_witness = page[0] == 0 and number > 1
-        for shape, cell in carve(page, self._images.usable, self._new.shapes.values()):
+        for shape, cell in carve(page, self._images.usable, self._new.shapes.values(), starts):
             if not self._images.is_cut(*place, cell.end):
                 self._take_if_missing(page, shape, cell, "carved")
 
@@ -526,12 +577,12 @@ class _Salvager:
         if record is None:
             return
         one = _renumbered(row(shape, cell.rowid, cell.types, record), number)
-        if why := self._contradiction(one, number, route):
+        if why := self._contradiction(one, number):
             self._new.put_aside(one, why)
         else:
             self._new.insert(one, route, only_if_missing=True)
 
-    def _contradiction(self, one: Row, number: int, route: str) -> str | None:
+    def _contradiction(self, one: Row, number: int) -> str | None:
         """Say what speaks against a row of the last resort: a payload may hold what looks like one.
 
         None if nothing does.
@@ -545,7 +596,7 @@ class _Salvager:
             if wanted and not known and not _is_backed(one, texts):
                 return "the index of ids does not know it"
             return None
-        if route == "carved" and number > self._highest(one.shape.table):
+        if number > self._highest(one.shape.table):
             return "its sequence was never given"
         if self._is_out_of_order(one, number):
             return "its event does not lie between those of its neighbours"

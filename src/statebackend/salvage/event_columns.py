@@ -38,13 +38,13 @@ def put_right(new: Target, records: Callable[[], Iterable[list[Any]]]) -> None:
         stored = new.event_columns(number, columns)
         assert stored is not None
         names = ", ".join(columns)
-        if _is_known(new, stored):
-            if _is_known(new, told):
+        if _is_known(new, stored, number):
+            if _is_known(new, told, number):
                 new.doubt(
                     "events",
                     f"events sequence {number}: {names} may be {told!r}, as the index has it",
                 )
-        elif _is_known(new, told):
+        elif _is_known(new, told, number):
             new.set_event_columns(number, columns, told)
         else:
             new.doubt("events", f"events sequence {number}: {names} may be wrong")
@@ -62,5 +62,5 @@ def _entries(records: Callable[[], Iterable[list[Any]]]) -> Iterator[_Found]:
             yield number, _KIND, told
 
 
-def _is_known(new: Target, values: tuple[str, ...]) -> bool:
-    return values[0] in _KINDS if len(values) == 1 else new.has_producer(values)
+def _is_known(new: Target, values: tuple[str, ...], event: int) -> bool:
+    return values[0] in _KINDS if len(values) == 1 else new.has_producer(values, event)

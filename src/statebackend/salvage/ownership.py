@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from statebackend.header import pages_counted
 from statebackend.ids import is_session_id
 from statebackend.salvage import cells
 from statebackend.salvage.images import FILE, JOURNAL, LOG, Images
@@ -17,6 +18,10 @@ _OWN_LOG_IS_GONE = (
 _LOG_WAS_CUT = (
     "{} committed frames at the end of its write-ahead log are gone or broken; of what they held, "
     "not all can be told"
+)
+_FIRST_PAGE_IS_OLDER = (
+    "its first page is older than the others, or damaged where it counts them; of what the newest "
+    "pages held, nothing tells that all is there"
 )
 _EVENT_COLUMNS, _META_COLUMNS = 9, 7
 _TABLES = {
@@ -45,6 +50,9 @@ def lay_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[str,
             uncounted = (_OWN_LOG_IS_GONE,)
         elif images.log is not None and (lost := images.log.lost_frames):
             uncounted = (_LOG_WAS_CUT.format(lost),)
+    counted = pages_counted(images.page(1))
+    if counted is not None and counted < min(images.page_count, images.size // images.page_size):
+        uncounted += (_FIRST_PAGE_IS_OLDER,)
     return [note for note in notes if note], uncounted
 
 
@@ -91,7 +99,8 @@ def _are_ours(
     """Tell whether these images (page, file, offset) are of the same session as the file.
 
     A session only grows. So the events of a page of the file are in the images that would hide such
-    pages, or the other way round where those are older; another session's hold other events.
+    pages, or the other way round where those are older; another session's hold other events. Where
+    few are left of those pages, any other page shows whether a sequence is the same event's.
     Where nothing can be compared, the answer is *unless_shown*: a session has a log in its ordinary
     life, but no journal.
     """
@@ -104,6 +113,18 @@ def _are_ours(
     }
     if min(len(ours), len(theirs)) >= _LEAST_EVIDENCE:
         return len(ours & theirs) * 2 >= min(len(ours), len(theirs))
+    given = dict(theirs)
+    everywhere = (
+        images.image(FILE, at) for at in range(images.page_size, images.size, images.page_size)
+    )
+    alike = [
+        one == given[number]
+        for page in everywhere
+        for number, one in _held(images, page)
+        if number in given
+    ]
+    if len(alike) >= _LEAST_EVIDENCE:
+        return sum(alike) * 2 >= len(alike)
     named = {
         value.decode(errors="replace")
         for _page, which, at in places

@@ -187,10 +187,19 @@ class Target:
         names = ", ".join(columns)
         self.note(f"events sequence {sequence}: put right {names}, from the index (was {was!r})")
 
-    def has_producer(self, producer: tuple[str, ...]) -> bool:
-        """Tell whether the session has this producer: category, name and version."""
-        query = "SELECT 1 FROM producers WHERE (category, name, version) = (?, ?, ?)"
-        return self.driver.execute(query, producer).fetchone() is not None
+    def has_producer(self, producer: tuple[str, ...], event: int) -> bool:
+        """Tell whether the session has this producer: category, name and version.
+
+        Its row may be lost, so another saved event than *event* is as good.
+        """
+        query = (
+            "SELECT 1 FROM producers WHERE (category, name, version) = (:c, :n, :v) UNION ALL "
+            "SELECT 1 FROM events WHERE (producer_category, producer_name, producer_version) = "
+            "(:c, :n, :v) AND sequence <> :event LIMIT 1"
+        )
+        category, name, version = producer
+        given = {"c": category, "n": name, "v": version, "event": event}
+        return self.driver.execute(query, given).fetchone() is not None
 
     def doubt(self, table: str, line: str) -> None:
         """Count a row that is kept with a value that may be wrong, and note why, once."""
