@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Real transcripts, too large and too many to be part of the repository.
 TRANSCRIPTS = ROOT.parent / "shared" / "data" / "transcripts"
 _DEMAND = re.compile(r"SB-\d\d")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what it runs in the background, and every child of it would be deaf, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

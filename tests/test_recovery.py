@@ -438,7 +438,11 @@ def test_where_the_new_file_cannot_be_written_all_stays_as_it_was(
     damage_index(path_of(backend, session_id))
     before = kept_files(backend.directory)
     assert run_python(_LIMITED, backend.directory, session_id, most).startswith("Storage")
-    assert kept_files(backend.directory) == before
+    after = kept_files(backend.directory)
+    # SQLite leaves an empty log where it could make no index for it; to every reader it is none.
+    log = after.pop(f"{path_of(backend, session_id)}-wal", None)
+    assert log is None or log.content == b""
+    assert after == before
     assert recover(backend, session_id).complete
 
 

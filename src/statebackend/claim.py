@@ -449,7 +449,8 @@ def _write(descriptor: int, holder: Holder) -> None:
     text = json.dumps(
         {"pid": holder.pid, "host": holder.host, "since": timestamps.to_text(holder.since)}
     )
-    os.ftruncate(descriptor, 0)
+    if os.fstat(descriptor).st_size:  # ext4 writes out, at its close, what was cut to nothing
+        os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode() + b"\n", 0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -42,15 +42,22 @@ APPEND_ONLY_TABLES = tuple(
 _wanted: ContextVar[str] = ContextVar("statebackend_wanted_uri")
 
 
-def connect_for_writing(path: Path) -> Connection:
+def connect_for_writing(
+    path: Path, check: Callable[[sqlite3.Connection], None] | None = None
+) -> Connection:
     """Return a new connection on the existing session file *path*, WAL, durable, checked.
 
-    Until :func:`guard` is called on it, it may change the schema. Raises
-    :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
+    Until :func:`guard` is called on it, it may change the schema. *check* is given it before that,
+    while it cannot write. Raises what that raises, :class:`StorageUnsupported`,
+    :class:`StorageBusy` and the other storage errors.
     """
     connection = _connect(path, sqlite_uri(path, "mode=rw"), begin="BEGIN IMMEDIATE")
     with _closed_on_error(path, connection):
         driver = driver_of(connection)
+        if check is not None:
+            driver.execute("PRAGMA query_only = ON")
+            check(driver)
+            driver.execute("PRAGMA query_only = OFF")
         _write_ahead(driver, path)
         _writable(driver)
         _durable(driver)
@@ -301,18 +308,26 @@ def _references(driver: sqlite3.Connection, path: Path) -> None:
         raise StorageUnsupported(path, "this SQLite library cannot enforce foreign keys")
 
 
+_APPEND_ONLY = "".join(
+    (
+        "PRAGMA recursive_triggers = ON; BEGIN;",
+        *(
+            f"CREATE TEMP TRIGGER {table}_is_append_only BEFORE DELETE ON main.{table} "
+            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;"
+            for table in APPEND_ONLY_TABLES
+        ),
+        "COMMIT",
+    )
+)
+
+
 def _forbid_replace(driver: sqlite3.Connection) -> None:
     """Abort INSERT OR REPLACE, whose deletes no authorizer is asked about (SB-10).
 
     The triggers are TEMP ones: they live in the connection, not in the file. Deletes by REPLACE
     fire triggers only while ``recursive_triggers`` is on.
     """
-    driver.execute("PRAGMA recursive_triggers = ON")
-    for table in APPEND_ONLY_TABLES:
-        driver.execute(
-            f"CREATE TEMP TRIGGER {table}_is_append_only BEFORE DELETE ON main.{table} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
-        )
+    driver.executescript(_APPEND_ONLY)
 
 
 _ALWAYS_ALLOWED = {

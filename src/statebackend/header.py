@@ -188,8 +188,11 @@ def look(path: Path) -> Header:
 
 
 def _size_and_head(path: Path) -> tuple[int, bytes]:
-    with path.open("rb") as file:
-        return os.fstat(file.fileno()).st_size, file.read(100)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_size, os.pread(descriptor, 100, 0)
+    finally:
+        os.close(descriptor)
 
 
 def read_ahead(path: Path, start: int) -> int | None:
@@ -309,15 +312,18 @@ def _version(head: bytes | bytearray) -> int:
 
 
 def _hot(journal: Path) -> bool:
-    try:
-        with journal.open("rb") as file:
-            return file.read(1) not in (b"", b"\0")
-    except FileNotFoundError:
+    if not os.access(journal, os.F_OK):
         return False
+    with suppress(FileNotFoundError), journal.open("rb") as file:
+        return file.read(1) not in (b"", b"\0")
+    return False
 
 
 def _version_in_wal(log: Path) -> int | None:
     """Return the version in the newest committed header page of a log, None when it holds none."""
-    with log.open("rb") as file:
-        page = wal.newest_page_1(file.fileno())
+    descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        page = wal.newest_page_1(descriptor)
+    finally:
+        os.close(descriptor)
     return None if page is None else _version(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
@@ -16,6 +17,9 @@ from statebackend.values import SCHEMA_VERSION, Finding
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
 MAX_FINDINGS = 100
 _ABSURD_SEQUENCE = 1 << 62
+_MAX_SCHEMAS = 64
+_schemas_checked: set[tuple[Any, ...]] = set()
+"""Version and texts of schemas that have passed: nearly all sessions have the same."""
 
 
 def check_file(path: Path, *, immutable: bool) -> None:
@@ -84,11 +88,15 @@ def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: boo
         (version,) = driver.execute("PRAGMA user_version").fetchone()
         check_not_newer(path, version)
         findings = _findings(driver) if full else []
-        _check_tables(driver, path, version, findings)
-        if findings:
-            raise SessionDamaged(path, tuple(findings))
-        _check_nothing_interferes(driver, path)
-        _check_columns(driver, version)
+        schema = (version, *driver.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+        if findings or schema not in _schemas_checked:
+            _check_tables(driver, path, version, findings)
+            if findings:
+                raise SessionDamaged(path, tuple(findings))
+            _check_nothing_interferes(driver, path)
+            _check_columns(driver, version)
+            if len(_schemas_checked) < _MAX_SCHEMAS:
+                _schemas_checked.add(schema)
         _check_meta(driver, path, session_id)
         _check_counters(driver, path)
         check_version(path, version)

@@ -10,12 +10,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from statebackend import claim, engine, header, integrity, migrate, models, recovery, telemetry
-from statebackend.claim import OpenFile
+from statebackend.claim import Claim, OpenFile
 from statebackend.errors import (
     SchemaOutdated,
     SessionDamaged,
@@ -38,7 +39,7 @@ from statebackend.paths import (
     write_private,
 )
 from statebackend.repositories.statements import insert_text
-from statebackend.values import SCHEMA_VERSION, Recovery
+from statebackend.values import SCHEMA_VERSION
 from statebackend.view import SessionView
 
 _Opened = TypeVar("_Opened", Session, SessionView)
@@ -77,7 +78,7 @@ def open_for_writing(path: Path) -> Session:
     :class:`SessionUnreadable`, :class:`MigrationFailed` and the storage errors; the file is then as
     it was, but for an unreadable one of which nothing could be saved: that is kept as ``.corrupt``.
     """
-    return _open_for_writing(path, _recovered)
+    return _open_for_writing(path, may_recover=True)
 
 
 def open_undamaged(path: Path) -> Session:
@@ -86,7 +87,7 @@ def open_undamaged(path: Path) -> Session:
     Raises as :func:`open_for_writing` does, and :class:`SessionDamaged`: a recovery is not asked
     for.
     """
-    return _open_for_writing(path, _check)
+    return _open_for_writing(path, may_recover=False)
 
 
 def bring_up(path: Path) -> None:
@@ -97,7 +98,7 @@ def bring_up(path: Path) -> None:
     open_undamaged(path).close()
 
 
-def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) -> Session:
+def _open_for_writing(path: Path, *, may_recover: bool) -> Session:
     with os_error(path), _span("open", path):
         _find(path)
         claim.refuse_if_held_here(path)
@@ -108,44 +109,47 @@ def _open_for_writing(path: Path, checked: Callable[[Path], Recovery | None]) ->
         held = claim.acquire(path)
         try:
             _tidy(path)
-            report = checked(path)
-            _check_one_name(path)
-            session = _opened(path, lambda file: _writing(path, file, held))
+            return _recovered(path, held) if may_recover else _checked(path, held)
         except BaseException:
             held.release()
             raise
-        session.recovery = report
-        return session
 
 
-def _recovered(path: Path) -> Recovery | None:
-    """Check the file, and recover it if it is damaged; finish a recovery that was interrupted.
+def _recovered(path: Path, held: Claim) -> Session:
+    """Check and open the file; recover a damaged one, and finish a recovery that was interrupted.
 
     Before anything of SQLite may write: opening and closing a damaged file read-write would fold
     its log in and take the evidence away.
     """
     if header.original_of(path) is not None:
-        return recovery.recover(path)
+        report = recovery.recover(path)
+    else:
+        try:
+            return _checked(path, held)
+        except SessionDamaged as error:
+            report = recovery.recover(path, error.findings)
     _check_one_name(path)
-    try:
-        _check(path)
-    except SessionDamaged as error:
-        return recovery.recover(path, error.findings)
-    return None
+    session = _opened(path, lambda file: _writing(path, file, held))
+    session.recovery = report
+    return session
 
 
-def _check(path: Path) -> None:
-    """Look at the bytes, then let SQLite check them; raise :class:`SessionDamaged`.
+def _checked(path: Path, held: Claim) -> Session:
+    """Look at the bytes, let SQLite check them, and open; raise :class:`SessionDamaged`.
 
-    With the claim held, and no connection here, nobody changes the file under an immutable look,
-    which leaves no file behind; beside a log it would miss what is committed there.
+    Beside a log SQLite checks through a connection that only reads, so that closing it folds
+    nothing in. Where there is none, the connection that will write does it before it may.
     """
+    _check_one_name(path)
     with claim.untouched(path) as alone:
         if alone:
             check_log(path, header.look(path).page_size)
     _read_ahead(path)
+    if not header.has_log(path):
+        return _opened(path, lambda file: _writing(path, file, held, check=True))
     with claim.OpenFile(path):
-        integrity.check_file(path, immutable=not header.has_log(path))
+        integrity.check_file(path, immutable=False)
+    return _opened(path, lambda file: _writing(path, file, held))
 
 
 def open_for_reading(path: Path, *, check: bool) -> SessionView:
@@ -247,8 +251,9 @@ def _opened(path: Path, connect: Callable[[OpenFile], _Opened]) -> _Opened:
         raise
 
 
-def _writing(path: Path, file: OpenFile, held: claim.Claim) -> Session:
-    connection = engine.connect_for_writing(path)
+def _writing(path: Path, file: OpenFile, held: Claim, *, check: bool = False) -> Session:
+    first = partial(integrity.check_connection, path=path, full=True) if check else None
+    connection = engine.connect_for_writing(path, first)
     try:
         if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
             migrate.upgrade(connection, path)

@@ -353,7 +353,7 @@ def log_missing(hurt: Hurt) -> None:
     del hurt.log[:]
     del hurt.files["-wal"]
     if hurt.dice.random() < 0.3:
-        del hurt.files["-shm"]
+        hurt.files.pop("-shm", None)
 
 
 def main_empty_beside_a_log(hurt: Hurt) -> None:
