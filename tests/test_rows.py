@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime
 from itertools import permutations
 from math import inf
@@ -27,6 +29,16 @@ def test_an_event_of_ours() -> None:
         b"\x00",
     )
     assert isinstance(event.kind, EventKind)
+
+
+def test_an_event_that_is_made_quickly_is_like_any_other() -> None:
+    """Equal, with the same hash and text, whole when copied, and frozen."""
+    given = (1, "e1", datetime(2026, 3, 1, tzinfo=UTC), EventKind.PLAN, Producer("model", "m", "1"))
+    made, event = rows.make_event(*given, "2", b"x"), Event(*given, "2", b"x")
+    assert (made, hash(made), repr(made)) == (event, hash(event), repr(event))
+    assert deepcopy(made) == replace(event, sequence=1)
+    with pytest.raises(FrozenInstanceError):
+        made.sequence = 2  # type: ignore[misc]
 
 
 def test_a_header_is_the_event_without_its_payload() -> None:

@@ -518,7 +518,11 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
                 if not entry.unit.done:
                     entry.error = error
         for entry in entries:
-            self._read_answer(entry)
+            unit = entry.unit
+            if entry.error is None and unit.error is None and unit.sequences is not None:
+                entry.sequences = unit.sequences
+            else:
+                self._read_answer(entry)
         for loop in {entry.waiter.get_loop() for entry in entries}:
             _post(loop, partial(_tell, [one for one in entries if one.waiter.get_loop() is loop]))
 

@@ -29,6 +29,7 @@ class Appends(ABC, Generic[Appended]):
 
     _row_limit_bytes: int
     _checked: set[tuple[EventKind, Producer]]
+    _last_version: object = object()  # no text, and so of no append
     _last_checked: tuple[EventKind | None, Producer | None] = (None, None)
 
     @abstractmethod
@@ -69,7 +70,11 @@ class Appends(ABC, Generic[Appended]):
         """
         if cost is not None:
             validation.check_cost(cost)
-            if isinstance(producer, Producer) and _is_kernel_user(producer):
+            if (
+                isinstance(producer, Producer)
+                and producer.name == "user"
+                and producer.category == _KERNEL
+            ):
                 raise InvalidValue("cost", "a prompt of the user has no cost (SB-41)")
         return self._append(
             _MESSAGE, producer, payload, schema_version, event_id, timestamp, cost=cost
@@ -118,8 +123,10 @@ class Appends(ABC, Generic[Appended]):
     ) -> Appended:
         if producer is not self._last_checked[1] or kind is not self._last_checked[0]:
             self._check_producer(kind, producer)
-        payload = validation.check_payload(payload)
-        validation.check_text("schema_version", schema_version)
+        if type(payload) is not bytes:
+            payload = validation.check_payload(payload)
+        if schema_version is not self._last_version:
+            self._last_version = validation.check_text("schema_version", schema_version)
         if event_id is None:
             event_id = new_event_id()
         else:
@@ -160,11 +167,8 @@ class Appends(ABC, Generic[Appended]):
         self._last_checked = one
 
 
-def _is_kernel_user(producer: Producer) -> bool:
-    return producer.name == "user" and producer.category == ProducerCategory.KERNEL
-
-
-_MESSAGE = EventKind.MESSAGE  # a member of an enumeration is slow to look up on Python 3.11
+# A member of an enumeration is slow to look up on Python 3.11.
+_MESSAGE, _KERNEL = EventKind.MESSAGE, ProducerCategory.KERNEL
 _OWN_METHODS = {
     EventKind.MESSAGE: "append_message (or append_prompt, for the user's turn)",
     EventKind.PLAN: "append_plan",

@@ -12,6 +12,7 @@ from statebackend.errors import (
     InvalidValue,
 )
 from statebackend.repositories.pending import PendingEvent
+from statebackend.rows import make_event
 from statebackend.values import (
     Event,
     EventKind,
@@ -89,7 +90,7 @@ def content(pending: PendingEvent) -> tuple[object, ...]:
 
 def appended(pending: PendingEvent, sequence: int) -> Event:
     """Return the event that was written."""
-    return Event(
+    return make_event(
         sequence,
         pending.id,
         pending.timestamp,

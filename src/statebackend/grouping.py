@@ -30,7 +30,7 @@ class Unit:
     alone, or the typed one of the whole transaction.
     """
 
-    __slots__ = ("_gate", "done", "error", "pending", "sequences", "thread", "withdrawn")
+    __slots__ = ("done", "error", "gate", "pending", "sequences", "thread", "withdrawn")
 
     def __init__(self, pending: Sequence[PendingEvent]) -> None:
         self.pending = pending
@@ -39,28 +39,29 @@ class Unit:
         self.done = False
         self.withdrawn = False
         self.thread = 0
-        self._gate: Lock | None = None
+        self.gate: Lock | None = None
 
     def shut(self) -> None:
         """Make :meth:`wait` wait."""
-        self._gate = gate = Lock()
+        self.gate = gate = Lock()
         gate.acquire()
 
     def wait(self) -> None:
         """Wait until this is done or has to lead, or until the leader may have been lost."""
-        if self._gate is not None:
-            self._gate.acquire(timeout=PATIENCE_S)
+        if self.gate is not None:
+            self.gate.acquire(timeout=PATIENCE_S)
 
     def wake(self) -> None:
         """End the wait of its thread; harmless when it does not wait."""
-        if self._gate is not None:
+        if self.gate is not None:
             with suppress(RuntimeError):  # open already
-                self._gate.release()
+                self.gate.release()
 
     def finish(self) -> None:
         """Say that this is done."""
         self.done = True
-        self.wake()
+        if self.gate is not None:
+            self.wake()
 
 
 class Line:
@@ -75,7 +76,7 @@ class Line:
         self._mutex = RLock()
         self._waiting: deque[Unit] = deque()
         self._heir: Unit | None = None
-        self._company = 1  # units in the group before
+        self.company = 1  # units in the group before
         self.taken: list[Unit] | None = None
 
     def gather(self) -> None:
@@ -83,8 +84,8 @@ class Line:
 
         It takes no time where there was one alone, and else at most as many turns of other threads.
         """
-        for _ in range(self._company if self._company > 1 else 0):
-            if len(self._waiting) >= self._company:
+        for _ in range(self.company if self.company > 1 else 0):
+            if len(self._waiting) >= self.company:
                 break
             time.sleep(0)
 
@@ -115,12 +116,13 @@ class Line:
                 taken.append(leader)
                 waiting.clear()
                 self._heir = None
-                self._company = 1
+                self.company = 1
                 return taken
             size = 0
             while len(taken) < MAX_UNITS and waiting:
                 unit = waiting[0]
-                size += sum(len(one.payload) for one in unit.pending)
+                for one in unit.pending:
+                    size += len(one.payload)
                 if taken and size > MAX_BYTES:
                     break
                 if not (unit.withdrawn or unit.done):
@@ -129,7 +131,7 @@ class Line:
             if not (taken or leader.done):  # an interrupted leader has lost it
                 taken.append(leader)
             self._appoint()
-            self._company = len(taken)
+            self.company = len(taken)
             return taken
 
     def put_back(self) -> None:

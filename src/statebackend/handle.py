@@ -167,7 +167,7 @@ class Session(Writer, Appends[Event]):
             )
 
     def _check_before_append(self) -> None:
-        if self._closing or self._status != _RUNNING or self._pid != os.getpid():
+        if self._closing or self._status != _RUNNING:
             self._check_appendable()
         self._check_place()
         self._check_locks()
@@ -186,7 +186,7 @@ class Session(Writer, Appends[Event]):
 
         Locks that were lost, and that nobody took, are taken anew.
         """
-        claimed, whole = self._claim.keep(), self._locks.hold()
+        claimed, whole = self._claim.keep(), self._locks.backed or self._locks.keep()
         if claimed and whole:
             return
         self._check_usable()  # a signal handler may have closed it meanwhile
@@ -215,6 +215,8 @@ class Session(Writer, Appends[Event]):
         unit = Unit(pending)
         if telemetry.is_off():
             self._write_units((unit,))
+            if unit.error is None and unit.sequences is not None:
+                return unit.sequences
             return self._answer(unit)
         with telemetry.span("statebackend.append", session_id=self.session_id, events=len(pending)):
             self._write_units((unit,))

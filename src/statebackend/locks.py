@@ -29,7 +29,10 @@ _READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
 class SqliteLocks:
-    """The locks of one connection that has read its file already."""
+    """The locks of one connection that has read its file already.
+
+    Nothing takes them away while they are ``backed``.
+    """
 
     def __init__(self, path: Path, file: OpenFile) -> None:
         self._file = file
@@ -39,14 +42,13 @@ class SqliteLocks:
         self._index = file.watch(Path(f"{path}-shm"))
         with claim.mutex():
             file.enter_log(self)
-            self._backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
-
-    def hold(self) -> bool:
-        """Make sure of the locks before a commit; tell if nobody has taken the log away."""
-        return self._backed or self.keep()
+            self.backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
 
     def keep(self) -> bool:
-        """Take anew what was lost; tell if nobody has taken the log away, or is about to."""
+        """Take anew what was lost; tell if nobody has taken the log away, or is about to.
+
+        To be asked before every commit, unless the locks are ``backed``.
+        """
         try:
             fcntl.lockf(self._database, _READ, _SHARED[1], _SHARED[0])
             fcntl.lockf(self._index, _READ, _INDEX_IN_USE[1], _INDEX_IN_USE[0])
@@ -81,10 +83,10 @@ class SqliteLocks:
             if self._file.leave_log(self):  # the descriptors are shared
                 if not kept:
                     _back(self._database, _SHARED)
-                elif self._backed:
+                elif self.backed:
                     _set(self._database, fcntl.F_UNLCK, _SHARED)
                     _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
-            self._backed = False
+            self.backed = False
             self._given_back = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from math import fsum, inf, isfinite
 from typing import Any
@@ -59,10 +60,37 @@ def event_header(row: Sequence[Any]) -> EventHeader:
     )
 
 
+_new = object.__new__
+_set_sequence, _set_id, _set_timestamp, _set_kind, _set_producer, _set_version, _set_payload = (
+    getattr(Event, field).__set__ for field in Event.__match_args__
+)
+
+
+def make_event(  # noqa: PLR0917 - by position, as every event passes here
+    sequence: int,
+    event_id: str,
+    timestamp: datetime | str,
+    kind: EventKind | str,
+    producer: Producer,
+    schema_version: str,
+    payload: bytes,
+) -> Event:
+    """Return ``Event(...)`` in half the time, which a frozen class takes to set its own fields."""
+    made = _new(Event)
+    _set_sequence(made, sequence)
+    _set_id(made, event_id)
+    _set_timestamp(made, timestamp)
+    _set_kind(made, kind)
+    _set_producer(made, producer)
+    _set_version(made, schema_version)
+    _set_payload(made, payload)
+    return made
+
+
 def event(row: Sequence[Any]) -> Event:
     """Return the event of the nine columns of ``events``."""
     sequence, event_id, timestamp, kind, category, name, version, schema_version, payload = row
-    return Event(
+    return make_event(
         sequence,
         event_id if type(event_id) is str else as_text(event_id),
         from_text(timestamp),

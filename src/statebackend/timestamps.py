@@ -22,7 +22,7 @@ def normalize(field: str, value: datetime) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidValue(field, f"must be a datetime, not {type(value).__name__}")
     if value.tzinfo is UTC:
-        return _cut(value)
+        return _cut(value) if value.microsecond % 1000 else value
     if value.utcoffset() is None:
         raise InvalidValue(
             field, "has no time zone; give an aware datetime such as datetime.now(UTC)"

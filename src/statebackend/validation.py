@@ -96,26 +96,15 @@ _RESERVED = {
 
 def check_cost(cost: Cost) -> Cost:
     """Return *cost* if its numbers can be stored exactly as given (SB-16)."""
-    if type(cost) is Cost and _is_plain(cost):  # what most are, told at once
-        return cost
     if not isinstance(cost, Cost):
         raise InvalidValue("cost", f"must be a Cost or None, not {type(cost).__name__}")
-    check_text("cost.provider_name", cost.provider_name)
-    check_text("cost.model_id", cost.model_id)
-    check_integer("cost.input_tokens", cost.input_tokens)
-    check_integer("cost.output_tokens", cost.output_tokens)
-    check_integer("cost.cache_write_tokens", cost.cache_write_tokens)
-    check_integer("cost.cache_read_tokens", cost.cache_read_tokens)
-    _check_amount("cost.cost_usd", cost.cost_usd)
-    return cost
-
-
-def _is_plain(cost: Cost) -> bool:
     provider, model, usd = cost.provider_name, cost.model_id, cost.cost_usd
-    return (
-        type(provider) is str
+    if (  # what most are, told at once
+        type(cost) is Cost
+        and type(provider) is str
         and type(model) is str
-        and bool(provider and model)
+        and provider
+        and model
         and provider.isascii()
         and model.isascii()
         and "\0" not in provider
@@ -131,7 +120,16 @@ def _is_plain(cost: Cost) -> bool:
         and 0 <= cost.cache_read_tokens <= MAX_INTEGER
         and type(usd) is float
         and 0.0 <= usd < math.inf
-    )
+    ):
+        return cost
+    check_text("cost.provider_name", provider)
+    check_text("cost.model_id", model)
+    check_integer("cost.input_tokens", cost.input_tokens)
+    check_integer("cost.output_tokens", cost.output_tokens)
+    check_integer("cost.cache_write_tokens", cost.cache_write_tokens)
+    check_integer("cost.cache_read_tokens", cost.cache_read_tokens)
+    _check_amount("cost.cost_usd", usd)
+    return cost
 
 
 def _check_amount(field: str, value: float) -> None:

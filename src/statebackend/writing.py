@@ -69,7 +69,8 @@ class Writer(Handle):
         try:
             line.join(units)
             for unit in units:
-                unit.wait()
+                if unit.gate is not None:
+                    unit.wait()
                 if not unit.done:
                     self._lead(unit)
         except BaseException:
@@ -83,13 +84,18 @@ class Writer(Handle):
         """Write what stands in line, until *unit* is done."""
         line = self._line
         with self._lock:
-            beneath = self._settle()
+            beneath = line.taken is not None and self._settle()
+            self._roll_back()  # what an interrupted write left
             try:
                 while not unit.done:
-                    line.gather()
+                    if line.company > 1:
+                        line.gather()
                     taken = line.take(unit)
                     if line.taken is taken:
-                        self._write_taken(taken)
+                        if telemetry.is_off():
+                            self._write_all(taken)
+                        else:
+                            self._write_in_span(taken)
                         line.taken = None
             except BaseException:
                 unit.withdrawn = True
@@ -99,15 +105,16 @@ class Writer(Handle):
                 self._begin_anew()
             else:
                 self._roll_back()  # what a signal handler may have begun anew too late
-                self._tend_log()
+                self._commits += 1
+                if self._commits % _LOOK_AT_A_YOUNG_LOG_EVERY == 0:
+                    self._tend_log()
 
     def _tend_log(self) -> None:
         """Give a young log room, and fold a long one in.
 
         Where a reader prevents that, it is tried again once the log has doubled.
         """
-        self._commits += 1
-        if self._closing or self._commits % _LOOK_AT_A_YOUNG_LOG_EVERY:
+        if self._closing:
             return
         if self._log_room.is_wanted:
             self._log_room.make()
@@ -164,11 +171,7 @@ class Writer(Handle):
         if not self._closing and self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
-    def _write_taken(self, taken: list[Unit]) -> None:
-        """Write in one transaction, or each in its own where one would spoil it for the others."""
-        if telemetry.is_off():
-            self._write_all(taken)
-            return
+    def _write_in_span(self, taken: list[Unit]) -> None:
         with telemetry.span(
             "statebackend.commit",
             session_id=self.session_id,
@@ -178,6 +181,7 @@ class Writer(Handle):
             self._write_all(taken)
 
     def _write_all(self, taken: list[Unit]) -> None:
+        """Write in one transaction, or each in its own where one would spoil it for the others."""
         if not self._write_together(taken, taken):
             for unit in taken:
                 unit.sequences = unit.error = None
@@ -263,11 +267,11 @@ class Writer(Handle):
         costed: list[tuple[int, Cost]] = []
         planned: list[tuple[int, tuple[PlanItem, ...]]] = []
         first_seen: dict[Producer, int] = {}
-        known = self._known_producers
+        known, last = self._known_producers, self._last_producer
         self._insert_events(units)
         for unit in units:
             for one, sequence in zip(unit.pending, unit.sequences or (), strict=False):
-                if one.producer not in known:
+                if one.producer is not last and one.producer not in known:
                     first_seen.setdefault(one.producer, sequence)
                 if one.cost is not None:
                     costed.append((sequence, one.cost))

@@ -77,7 +77,7 @@ def not_backed(backend: StateBackend, session_id: str) -> Session:
     session = backend.open(session_id)
     locks._set(session._locks._database, fcntl.F_UNLCK, locks._SHARED)
     locks._set(session._locks._index, fcntl.F_UNLCK, locks._INDEX_IN_USE)
-    session._locks._backed = False
+    session._locks.backed = False
     return session
 
 
