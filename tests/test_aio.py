@@ -476,6 +476,66 @@ def test_a_loop_that_ends_early_leaves_a_session_that_another_can_use(
     run(end(run(begin())))
 
 
+def test_an_append_does_not_wait_for_a_loop_that_was_stopped(aio: AsyncStateBackend) -> None:
+    """Ctrl-C took its loop away within the round in which another task had appended."""
+    stopped = asyncio.new_event_loop()
+    session = stopped.run_until_complete(_opened_new(aio))
+    first = stopped.create_task(append(session, "first"))
+    stopped.call_soon(stopped.stop)
+    stopped.run_forever()
+
+    async def second() -> list[str]:
+        await append(session, "second")
+        return await stored(session)
+
+    assert run(second()) == ["first", "second"]
+    assert stopped.run_until_complete(first).id == "first"
+    stopped.run_until_complete(session.close())
+    stopped.close()
+
+
+async def _opened_new(aio: AsyncStateBackend) -> AsyncSession:
+    return await aio.create("default")
+
+
+def test_an_append_beside_the_close_of_another_loop_is_refused(
+    aio: AsyncStateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was still open when it was asked, and would be in nobody's round."""
+
+    async def work() -> None:
+        session = await aio.create("default")
+        check = session._check_usable
+
+        def closed_meanwhile() -> None:
+            check()
+            monkeypatch.undo()
+            with session._guard:
+                session._closing = session._close()
+
+        monkeypatch.setattr(session, "_check_usable", closed_meanwhile)
+        with pytest.raises(SessionClosed):
+            await append(session)
+        await session.close()
+
+    run(work())
+
+
+def test_a_question_beside_a_close_is_refused(
+    aio: AsyncStateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread is gone by the time that it is asked for."""
+
+    async def work() -> None:
+        session = await aio.create("default")
+        await session.close()
+        monkeypatch.setattr(session, "_check_usable", lambda: None)
+        with pytest.raises(SessionClosed):
+            await session.counts()
+
+    run(work())
+
+
 # ── Around it ────────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,10 +19,13 @@ from statebackend import (
     SessionLocked,
     SessionUnreadable,
     StateBackend,
+    claim,
 )
+from statebackend.paths import lock_path
 from tests.crash import children
 from tests.crash.processes import run, several, started
 from tests.crash.samples import append, litter, new_session, session_file
+from tests.session_files import interrupted
 
 pytestmark = pytest.mark.conformance("SB-05")
 
@@ -267,6 +270,27 @@ def test_lock_file_of_another_user_is_an_answer_not_a_loop(session_id: str) -> N
             lock.touch()
             lock.chmod(0o666)
             assert child.ask() == "opened"
+
+
+def test_what_an_interrupt_left_of_a_release_is_done_by_the_next(
+    backend: StateBackend, session_id: str
+) -> None:
+    """At whatever step it came: the lock file is gone then, and its descriptor."""
+    path = session_file(backend, session_id)
+    descriptors = len(list(Path("/dev/fd").iterdir()))
+    step = 0
+    while True:
+        step += 1
+        held = claim.acquire(path)
+        cut_off = interrupted(held.release, step)
+        held.release()
+        held.release()
+        assert claim.writer_of(path) is None
+        assert not lock_path(path).exists()
+        assert len(list(Path("/dev/fd").iterdir())) == descriptors, step
+        if not cut_off:
+            break
+    assert step > 5
 
 
 @pytest.mark.crash

@@ -51,6 +51,17 @@ def test_a_header_that_cannot_be_is_damage(path: Path, offset: int, content: byt
         header.look(path)
 
 
+@pytest.mark.parametrize("offset", [18, 19])
+@pytest.mark.parametrize("value", [0, 3, 255])
+def test_a_format_of_no_sqlite_is_damage(path: Path, offset: int, value: int) -> None:
+    """SQLite would open it for reading alone, or not at all, and say nothing of why."""
+    patch(path, offset, bytes([value]))
+    with pytest.raises(SessionDamaged, match="format"):
+        header.look(path)
+    with pytest.raises(SessionDamaged, match="format"):
+        header.check_bytes(str(path), path.stat().st_size)
+
+
 def test_the_largest_page_is_written_as_one(path: Path) -> None:
     """65,536 does not fit into two bytes, and another size of file is then no whole number."""
     patch(path, 16, b"\0\1")

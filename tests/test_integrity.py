@@ -100,6 +100,40 @@ def test_what_would_change_an_append_is_refused(path: Path, statement: str) -> N
         integrity.check_file(path, immutable=True)
 
 
+@pytest.mark.parametrize("table", ["cost_ledger", "plan_items", "producers"])
+@pytest.mark.parametrize("end", [b")", b"\xe5"], ids=["another column", "no text"])
+def test_a_reference_to_nothing_is_damage_to_who_will_write(
+    path: Path, table: str, end: bytes
+) -> None:
+    """SQLite says so only to an INSERT, and then each one fails; reading is as before."""
+    content = bytearray(path.read_bytes())
+    at = content.index(b"REFERENCES events(sequence)", content.index(f"TABLE {table} ".encode()))
+    content[at + 26 - len(end) : at + 26] = end if end != b")" else b"f"
+    path.write_bytes(content)
+    with pytest.raises(SessionDamaged):
+        integrity.check_file(path, immutable=True)
+    with closing(sqlite3.connect(path)) as driver:
+        integrity.check_connection(driver, path, full=True)
+
+
+def test_the_case_of_a_column_is_no_damage(path: Path) -> None:
+    """SQLite does not mind it."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"session_id         TEXT", b"Session_id         TEXT"))
+    assert path.read_bytes() != content
+    integrity.check_file(path, immutable=True)
+
+
+def test_a_schema_stored_as_a_blob_is_not_one_that_has_passed(path: Path) -> None:
+    """Its bytes are the same, and SQLite takes it for no table."""
+    integrity.check_file(path, immutable=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as driver:
+        driver.execute("PRAGMA writable_schema = ON")
+        driver.execute("UPDATE sqlite_schema SET type = CAST(type AS BLOB) WHERE name = 'events'")
+    with pytest.raises(SessionDamaged):
+        integrity.check_file(path, immutable=True)
+
+
 def test_a_log_whose_ids_may_repeat_is_refused(path: Path) -> None:
     """Without the key on events.id, a retry would not be recognised."""
     sql(path, "ALTER TABLE events RENAME TO old")

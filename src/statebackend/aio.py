@@ -42,9 +42,10 @@ from typing import (
 from statebackend import telemetry
 from statebackend.appending import Appends
 from statebackend.batch import Batch, appended
-from statebackend.errors import SessionClosed, SessionForked
+from statebackend.errors import SessionClosed, SessionForked, StateBackendError, StorageError
 from statebackend.grouping import Unit
 from statebackend.handle import Session
+from statebackend.paths import SUFFIX
 from statebackend.repositories.pending import PendingEvent
 from statebackend.store import StateBackend
 from statebackend.values import (
@@ -74,8 +75,47 @@ _STEP_BYTES = 1024 * 1024
 _THREADS = 4
 
 
+class _Threads(ThreadPoolExecutor):
+    """At most so many threads for what lies at *place*, each started with its first work."""
+
+    def __init__(self, count: int, name: str, place: Path) -> None:
+        super().__init__(count, name)
+        self._place = place
+        self._ended = False
+
+    def start(self, call: Callable[[], _T]) -> Future[_T]:
+        """Let a thread call; raise :class:`StorageError` if none can be started.
+
+        The executor keeps what it could start no thread for, and would call it with the next that
+        it can: it is cancelled here, so that it is never called.
+        """
+        done: Future[_T] = Future()
+        try:
+            self.submit(_work, done, call)
+        except RuntimeError as error:
+            if done.cancel():
+                if self._ended:
+                    raise SessionClosed(self._place.name.removesuffix(SUFFIX)) from None
+                problem = f"{error}; raise the limit of processes, or close what is open"
+                raise StorageError(self._place, problem) from error
+        return done
+
+    def end(self) -> None:
+        """Let the threads go once all is done that was started."""
+        self._ended = True
+        self.shutdown(wait=False)
+
+
+def _work(done: Future[_T], call: Callable[[], _T]) -> None:
+    if done.set_running_or_notify_cancel():
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            done.set_exception(error)
+
+
 async def _in_thread(
-    executor: ThreadPoolExecutor,
+    threads: _Threads,
     call: Callable[[], _T],
     on_lost: Callable[[_T], object] | None = None,
 ) -> _T:
@@ -100,9 +140,12 @@ async def _in_thread(
         if not waiter.done():
             waiter.set_result(result)
         elif on_lost is not None:
-            executor.submit(on_lost, result)
+            try:
+                threads.start(partial(on_lost, result))
+            except StateBackendError:  # no thread any more: then here
+                on_lost(result)
 
-    executor.submit(work)
+    threads.start(work)
     return await waiter
 
 
@@ -146,13 +189,13 @@ class AsyncStateBackend:
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self._sync = StateBackend(directory)
         self._pid = os.getpid()
-        self._pool = ThreadPoolExecutor(_THREADS, "statebackend")
+        self._pool = _Threads(_THREADS, "statebackend", self._sync.directory)
 
     @property
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> _Threads:
         if self._pid != os.getpid():  # a forked child has none of them, but believes that it has
             self._pid = os.getpid()
-            self._pool = ThreadPoolExecutor(_THREADS, "statebackend")
+            self._pool = _Threads(_THREADS, "statebackend", self._sync.directory)
         return self._pool
 
     def __repr__(self) -> str:
@@ -235,7 +278,7 @@ class Opening(Generic[_Closable]):
     If the task is cancelled meanwhile, what was opened is closed again.
     """
 
-    def __init__(self, threads: ThreadPoolExecutor, call: Callable[[], _Closable]) -> None:
+    def __init__(self, threads: _Threads, call: Callable[[], _Closable]) -> None:
         self._threads = threads
         self._call = call
         self._opened: _Closable | None = None
@@ -266,7 +309,8 @@ class AsyncHandle(Generic[_Sync]):
 
     def __init__(self, sync: _Sync) -> None:
         self._sync = sync
-        self._readers = ThreadPoolExecutor(1, f"statebackend-read-{sync.session_id}")
+        self._readers = _Threads(1, f"statebackend-read-{sync.session_id}", sync.path)
+        self._guard = Lock()
         self._closing: Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -391,13 +435,15 @@ class AsyncHandle(Generic[_Sync]):
         if self._sync._pid != os.getpid():
             self._sync.close()
             return
-        if self._closing is None:
-            self._closing = self._close()
+        with self._guard:
+            if self._closing is None:
+                self._closing = self._close()
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     def _close(self) -> Future[None]:
-        closing = self._readers.submit(self._sync.close)
-        self._readers.shutdown(wait=False)
+        """Begin to close; hold the guard."""
+        closing = self._readers.start(self._sync.close)
+        self._readers.end()
         return closing
 
     def _check_usable(self) -> None:
@@ -430,8 +476,7 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
         super().__init__(sync)
         self._row_limit_bytes = sync._row_limit_bytes
         self._checked = sync._checked
-        self._writers = ThreadPoolExecutor(1, f"statebackend-write-{sync.session_id}")
-        self._guard = Lock()
+        self._writers = _Threads(1, f"statebackend-write-{sync.session_id}", sync.path)
         self._open: _Round | None = None
 
     def batch(self) -> AsyncBatch:
@@ -449,7 +494,8 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
     ) -> None:
         """Change the status, after what was appended before, as :meth:`Session.set_status`."""
         self._check_usable()
-        self._end_round()
+        with self._guard:
+            self._end_round()
         await _in_thread(self._writers, lambda: self._sync.set_status(status, ended_at=ended_at))
 
     async def _take(self, pending: PendingEvent) -> Event:
@@ -479,9 +525,14 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
         self._check_usable()
         loop = asyncio.get_running_loop()
         with self._guard:
+            if self._closing is not None:  # meanwhile, by a thread of another loop
+                raise SessionClosed(self.session_id)
             taking = self._open
+            if taking is not None and taking.loop is not loop:
+                self._end_round()  # that loop may be busy for long, or never run again
+                taking = None
             if taking is None:
-                self._open = taking = _Round()
+                self._open = taking = _Round(loop)
                 # What runs in this round of the loop can still join.
                 loop.call_soon(self._submit, taking)
             entry = _Entry(pending, loop.create_future(), taking)
@@ -495,17 +546,23 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
                 entry.taking.entries.remove(entry)
 
     def _submit(self, taking: _Round) -> None:
-        """Let the thread write a round, once."""
+        """Let the thread write a round, unless it was ended before."""
         with self._guard:
             if self._open is taking:
-                self._open = None
-            if not taking.submitted:
-                taking.submitted = True
-                self._writers.submit(taking.context.run, self._write_round, taking)
+                self._end_round()
 
     def _end_round(self) -> None:
-        if self._open is not None:
-            self._submit(self._open)
+        """Let the thread write the round that is open, if one is; hold the guard."""
+        taking, self._open = self._open, None
+        if taking is None:
+            return
+        try:
+            self._writers.start(partial(taking.context.run, self._write_round, taking))
+        except StateBackendError as error:
+            taking.begun = True
+            for entry in taking.entries:
+                entry.error = error
+            _post(taking.loop, partial(_tell, taking.entries))
 
     def _write_round(self, taking: _Round) -> None:
         with self._guard:
@@ -523,8 +580,7 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
                 entry.sequences = unit.sequences
             else:
                 self._read_answer(entry)
-        for loop in {entry.waiter.get_loop() for entry in entries}:
-            _post(loop, partial(_tell, [one for one in entries if one.waiter.get_loop() is loop]))
+        _post(taking.loop, partial(_tell, entries))
 
     def _read_answer(self, entry: _Entry) -> None:
         # In the thread, since telling what a duplicate is of reads from the file.
@@ -536,9 +592,9 @@ class AsyncSession(AsyncHandle[Session], Appends[Coroutine[Any, Any, Event]]):
 
     def _close(self) -> Future[None]:
         self._end_round()
-        closing = self._writers.submit(self._sync.close)
-        self._writers.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
+        closing = self._writers.start(self._sync.close)
+        self._writers.end()
+        self._readers.end()
         return closing
 
 
@@ -600,10 +656,10 @@ class _Entry:
 class _Round:
     """What is written together: what was appended in one round of the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.entries: list[_Entry] = []
         self.context = copy_context()  # its span is within that of the first append
-        self.submitted = False
         self.begun = False
 
 

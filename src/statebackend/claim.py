@@ -49,21 +49,37 @@ class Holder:
     since: datetime | None
 
 
+class _Descriptor:
+    """A file descriptor that is closed once, also when an interrupt takes this object away."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Close it; no interrupt comes between the mark and the deed."""
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
+
+
 class Claim:
     """The right to write one session, held until :meth:`release` or the process's end.
 
     One that gets lost, as by an interrupt between taking it and storing it, is released as well.
     """
 
-    _held = False
+    holder = Holder(0, None, None)  # nobody, for one whose making was interrupted
 
-    def __init__(self, key: _ClaimKey, path: Path, descriptor: int, holder: Holder) -> None:
-        self.holder = holder
+    def __init__(self, key: _ClaimKey, path: Path, file: _Descriptor, holder: Holder) -> None:
         self._key = key
         self._path = path
-        self._descriptor = descriptor
-        self._written_ns = os.fstat(descriptor).st_mtime_ns
-        self._held = True
+        self._file = file
+        self._written_ns = os.fstat(file.number).st_mtime_ns
+        self.holder = holder
 
     def keep(self) -> bool:
         """Take the lock anew, if this process lost it by closing the file; tell if it may go on.
@@ -72,10 +88,10 @@ class Claim:
         took it away.
         """
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.lockf(self._file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = os.fstat(self._file.number)
+        except (OSError, ValueError):  # closed meanwhile, by a signal handler
             return False
-        found = os.fstat(self._descriptor)
         return found.st_nlink > 0 and found.st_mtime_ns == self._written_ns
 
     def other(self) -> Holder | None:
@@ -84,20 +100,27 @@ class Claim:
             return _holder_of(self._path)
 
     def release(self) -> None:
-        """Give the claim back and remove its lock file; harmless when repeated, or in a child."""
+        """Give the claim back and remove its lock file; harmless when repeated, or in a child.
+
+        What an interrupt cut off is done when it is repeated.
+        """
         with _registry.mutex:
-            if not self._held or self.holder.pid != os.getpid():
+            if self.holder.pid != os.getpid():
                 return
-            self._held = False
-            if _registry.claims.setdefault(self._key, self) is not self:
-                return  # lost, and taken anew by now: closing this file would drop that lock
-            del _registry.claims[self._key]
-            # Unlinked while still locked: who opens the old file later finds it has no name. A file
-            # that another process has by now is not ours to take away.
-            if self.keep():
-                with suppress(OSError):
-                    self._path.unlink()
-            os.close(self._descriptor)
+            registered = _registry.claims.get(self._key, self) is self
+            if self._file.number >= 0:
+                if not registered:
+                    # Lost, and taken anew by now: closing this file would drop that lock.
+                    _registry.lost.append(self._file)
+                    return
+                # Unlinked while still locked: who opens the old file later finds it has no name. A
+                # file that another process has by now is not ours to take away.
+                if self.keep():
+                    with suppress(OSError):
+                        self._path.unlink()
+                self._file.close()
+            if registered:
+                _registry.claims.pop(self._key, None)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
@@ -116,6 +139,7 @@ class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
         self.claims: WeakValueDictionary[_ClaimKey, Claim] = WeakValueDictionary()
+        self.lost: list[_Descriptor] = []
         self.open_files: dict[_FileKey, int] = {}
         self.inherited: set[_FileKey] = set()
         self.kept_off: set[_FileKey] = set()
@@ -166,16 +190,16 @@ def acquire(path: Path) -> Claim:
         key = _claim_key(lock)
         if (held := _registry.claims.get(key)) is not None:
             raise _locked(path, held.holder)
-        descriptor = _lock(path, lock)
+        file = _lock(path, lock)
         try:
             holder = Holder(os.getpid(), os.uname().nodename, timestamps.now())
-            _write(descriptor, holder)
+            _write(file.number, holder)
+            claim = _registry.claims[key] = Claim(key, lock, file, holder)
         except BaseException:  # a full disk; the lock would be held for the life of the process
             with suppress(OSError):
                 lock.unlink()
-            os.close(descriptor)
+            file.close()
             raise
-        claim = _registry.claims[key] = Claim(key, lock, descriptor, holder)
         return claim
 
 
@@ -294,10 +318,12 @@ class OpenFile:
     the file's device and inode while it is noted, else None.
     """
 
+    key: _FileKey | None = None
+    _pid = 0  # of no process, for one whose making was interrupted
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pid = os.getpid()
-        self.key: _FileKey | None = None
 
     def __enter__(self) -> Self:
         return self.open()
@@ -409,30 +435,31 @@ def _claim_key(lock: Path) -> _ClaimKey:
     return (folder.st_dev, folder.st_ino, lock.name)
 
 
-def _lock(path: Path, lock: Path) -> int:
+def _lock(path: Path, lock: Path) -> _Descriptor:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(lock, flags, 0o600)
+        file = _Descriptor(os.open(lock, flags, 0o600))
+        descriptor = file.number
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
+            file.close()
             raise StorageUnsupported(lock, "is not a plain file, so it cannot be a lock")
         try:
             with suppress(OSError):  # another user's file, or a file system without modes
                 os.fchmod(descriptor, 0o600)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _has_name(descriptor, lock):
-                return descriptor
+                return file
         except (BlockingIOError, PermissionError):
             if (holder := _holder(descriptor)) is not None:
-                os.close(descriptor)
+                file.close()
                 raise _locked(path, holder) from None
         except OSError as error:
-            os.close(descriptor)
+            file.close()
             raise StorageUnsupported(
                 lock, f"the file system has no record locks ({error.strerror})"
             ) from error
         # The holder left between two calls: its file has no name any more, so try a new one.
-        os.close(descriptor)
+        file.close()
 
 
 def _has_name(descriptor: int, path: Path) -> bool:

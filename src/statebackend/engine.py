@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from statebackend import claim, models, private_copy
-from statebackend.errors import StorageUnsupported
+from statebackend.errors import StorageError, StorageUnsupported
 from statebackend.faults import primary_code, storage_error
 from statebackend.header import has_log
 from statebackend.locks import is_read_elsewhere
@@ -56,7 +56,13 @@ def connect_for_writing(
         driver = driver_of(connection)
         if check is not None:
             driver.execute("PRAGMA query_only = ON")
-            check(driver)
+            try:
+                check(driver)
+            except StorageError as error:
+                cause = error.__cause__
+                if cause is not None and primary_code(cause) == sqlite3.SQLITE_CANTOPEN:
+                    _write_ahead(driver, path)  # says so where it is WAL that is not possible
+                raise
             driver.execute("PRAGMA query_only = OFF")
         _write_ahead(driver, path)
         _writable(driver)

@@ -22,6 +22,7 @@ from statebackend.values import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_UNKNOWN_FORMAT = "the header's format is none of SQLite's"
 _READ_AHEAD_BYTES, _SAMPLES = 4 << 20, 32
 
 
@@ -175,6 +176,8 @@ def look(path: Path) -> Header:
     with suppress(FileNotFoundError):  # none, or a writer has just taken it away at its close
         version = _version_in_wal(wal_path(path)) or version
     check_not_newer(path, version)
+    if not _is_of_known_format(head):
+        raise SessionDamaged(path, (_UNKNOWN_FORMAT,))
     if size % page_size and not _is_folded_again(path, size // page_size + 1, page_size):
         raise SessionDamaged(path, (_parted(size),))
     if _hot(journal_path(path)):
@@ -188,11 +191,8 @@ def look(path: Path) -> Header:
 
 
 def _size_and_head(path: Path) -> tuple[int, bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.fstat(descriptor).st_size, os.pread(descriptor, 100, 0)
-    finally:
-        os.close(descriptor)
+    with path.open("rb", buffering=0) as file:
+        return os.fstat(file.fileno()).st_size, os.pread(file.fileno(), 100, 0)
 
 
 def read_ahead(path: Path, start: int) -> int | None:
@@ -250,6 +250,8 @@ def check_head(name: str, head: bytes | bytearray, size: int) -> None:
         return
     if not 0 < (version := _version(head)) <= SCHEMA_VERSION:
         check_version(Path(name), version)
+    if not _is_of_known_format(head):
+        raise SessionDamaged(Path(name), (_UNKNOWN_FORMAT,))
     if (page_size := page_size_of(head)) is not None and size % page_size:
         raise SessionDamaged(Path(name), (_parted(size),))
     if (longer := _outgrown(size, head)) is not None:
@@ -273,6 +275,14 @@ def _is_folded_again(path: Path, page: int, page_size: int) -> bool:
     """Tell whether the log holds a page: a cut of the power may have ended its fold within it."""
     log = wal.read(path, page_size)
     return log is not None and any(frame.page == page for frame in log.live)
+
+
+def _is_of_known_format(head: bytes | bytearray) -> bool:
+    """Tell whether SQLite writes such files: 1 is a rollback journal, 2 the write-ahead log.
+
+    One above 2 it opens for reading alone, or not at all.
+    """
+    return head[18] in {1, 2} and head[19] in {1, 2}
 
 
 def _parted(size: int) -> str:
@@ -321,9 +331,6 @@ def _hot(journal: Path) -> bool:
 
 def _version_in_wal(log: Path) -> int | None:
     """Return the version in the newest committed header page of a log, None when it holds none."""
-    descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        page = wal.newest_page_1(descriptor)
-    finally:
-        os.close(descriptor)
+    with log.open("rb", buffering=0) as file:
+        page = wal.newest_page_1(file.fileno())
     return None if page is None else _version(page)

@@ -17,6 +17,10 @@ from statebackend.values import SCHEMA_VERSION, Finding
 TABLES = {"events", "session_meta", "cost_ledger", "plan_items", "producers"}
 MAX_FINDINGS = 100
 _ABSURD_SEQUENCE = 1 << 62
+_SCHEMA = (
+    "SELECT type, name, tbl_name, sql, typeof(type), typeof(name), typeof(tbl_name), typeof(sql) "
+    "FROM sqlite_schema"
+)
 _MAX_SCHEMAS = 64
 _schemas_checked: set[tuple[Any, ...]] = set()
 """Version and texts of schemas that have passed: nearly all sessions have the same."""
@@ -34,7 +38,7 @@ def check_file(path: Path, *, immutable: bool) -> None:
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     try:
-        check_connection(driver, path, full=True)
+        check_connection(driver, path, full=True, references=True)
     finally:
         driver.close()
 
@@ -46,7 +50,7 @@ def check_copy(path: Path, session_id: str) -> None:
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     try:
-        _checked(driver, path, session_id, full=True)
+        _checked(driver, path, session_id, full=True, references=True)
     finally:
         driver.close()
 
@@ -62,39 +66,49 @@ def report(path: Path) -> tuple[Finding, ...]:
     return inspection.report(path)
 
 
-def check_connection(driver: sqlite3.Connection, path: Path, *, full: bool) -> None:
+def check_connection(
+    driver: sqlite3.Connection, path: Path, *, full: bool, references: bool = False
+) -> None:
     """Check the session file *path* on *driver*: version, tables, meta row, and integrity.
 
-    Without *full*, the integrity check itself is left out. Raises :class:`SchemaTooNew`,
+    Without *full*, the integrity check itself is left out. With *references*, which is for who will
+    write, foreign keys are enforced on *driver* from here on. Raises :class:`SchemaTooNew`,
     :class:`SessionDamaged` with the findings, :class:`SessionUnreadable` when it is another kind
     of database, and the storage errors, which are never damage.
     """
-    _checked(driver, path, path.name.removesuffix(SUFFIX), full=full)
+    session_id = path.name.removesuffix(SUFFIX)
+    _checked(driver, path, session_id, full=full, references=references)
 
 
-def _checked(driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool) -> None:
+def _checked(
+    driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool, references: bool
+) -> None:
     text_factory = driver.text_factory
     # Bytes, because one text that is not UTF-8 would end a SELECT with an error.
     driver.text_factory = bytes
     try:
         with telemetry.span("statebackend.integrity_check", session_id=session_id, path=str(path)):
-            _check(driver, path, session_id, full=full)
+            _check(driver, path, session_id, full=full, references=references)
     finally:
         driver.text_factory = text_factory
 
 
-def _check(driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool) -> None:
+def _check(
+    driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool, references: bool
+) -> None:
     try:
         (version,) = driver.execute("PRAGMA user_version").fetchone()
         check_not_newer(path, version)
         findings = _findings(driver) if full else []
-        schema = (version, *driver.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+        schema = (version, references, *driver.execute(_SCHEMA))
         if findings or schema not in _schemas_checked:
             _check_tables(driver, path, version, findings)
             if findings:
                 raise SessionDamaged(path, tuple(findings))
             _check_nothing_interferes(driver, path)
             _check_columns(driver, version)
+            if references:
+                _check_references(driver)
             if len(_schemas_checked) < _MAX_SCHEMAS:
                 _schemas_checked.add(schema)
         _check_meta(driver, path, session_id)
@@ -126,6 +140,13 @@ def _check_columns(driver: sqlite3.Connection, version: int) -> None:
     """
     if version == SCHEMA_VERSION:
         driver.execute(_naming_all_columns()).fetchone()
+
+
+def _check_references(driver: sqlite3.Connection) -> None:
+    """Let SQLite compile an INSERT into each table: only that tells of a reference to nothing."""
+    driver.execute("PRAGMA foreign_keys = ON")
+    for table in sorted(TABLES):
+        driver.execute(f"EXPLAIN INSERT INTO {table} DEFAULT VALUES").fetchall()
 
 
 @cache
@@ -181,8 +202,10 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     if len(rows) != 1:
         found = "more than one row" if rows else "no row"
         raise SessionDamaged(path, (f"session_meta holds {found}",))
-    values = {column[0]: value for column, value in zip(cursor.description, rows[0], strict=True)}
-    stored = values["session_id"]
+    # SQLite does not mind the case of a name.
+    names = [column[0].lower() for column in cursor.description]
+    values = dict(zip(names, rows[0], strict=True))
+    stored = values.get("session_id")
     if stored is None:
         raise SessionDamaged(path, ("session_meta holds no id",))
     check_meta_value(path, "session_id", stored)

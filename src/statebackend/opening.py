@@ -207,9 +207,11 @@ def _find(path: Path) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    for place in (path, path.parent):
-        if not os.access(place, os.W_OK):
-            raise StorageError(place, "cannot be written by this user; change its rights, or read")
+    for place in (path, path.parent, f"{path}-wal", f"{path}-shm"):
+        if not os.access(place, os.W_OK) and os.path.lexists(place):
+            raise StorageError(
+                Path(place), "cannot be written by this user; change its rights, or read"
+            )
 
 
 def _check_one_name(path: Path) -> None:
@@ -252,8 +254,8 @@ def _opened(path: Path, connect: Callable[[OpenFile], _Opened]) -> _Opened:
 
 
 def _writing(path: Path, file: OpenFile, held: Claim, *, check: bool = False) -> Session:
-    first = partial(integrity.check_connection, path=path, full=True) if check else None
-    connection = engine.connect_for_writing(path, first)
+    whole = partial(integrity.check_connection, path=path, full=True, references=True)
+    connection = engine.connect_for_writing(path, whole if check else None)
     try:
         if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
             migrate.upgrade(connection, path)

@@ -1,4 +1,4 @@
-"""Reading a session in a folder that takes no files: SQLite needs to make some beside it.
+"""Reading a session where this user may write nothing: SQLite needs to make files beside it.
 
 A read-only mount, an archive of another user. Read as it lies there, such a file would show only
 what had been folded in.
@@ -24,11 +24,12 @@ _ATTEMPTS = 3
 
 
 def is_needed(path: Path) -> bool:
-    """Tell whether SQLite cannot read the session file *path* where it lies.
+    """Tell whether SQLite cannot read the session file *path* where it lies without a trace.
 
-    Where log and index are there already, it can; so it is beside any other connection on it.
+    Beside a file that this user may not write it would leave a log and an index that are as little
+    to be written. Where both are there already, it can; so it is beside any other connection on it.
     """
-    if os.access(path.parent, os.W_OK) or not path.parent.is_dir():
+    if all(os.access(place, os.W_OK) for place in (path, path.parent)) or not path.exists():
         return False
     return not all(os.access(f"{path}{ending}", os.R_OK) for ending in ("-wal", "-shm"))
 

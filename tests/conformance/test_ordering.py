@@ -191,6 +191,20 @@ def test_sb07_a_file_system_without_wal_is_refused(
 
 
 @pytest.mark.conformance("SB-07")
+def test_sb07_a_session_on_a_file_system_without_wal_is_refused(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moved there, it says WAL already, and SQLite can only say that it cannot open it."""
+    path = path_of(backend, new(backend))
+    before = path.read_bytes()
+    without_wal(monkeypatch)
+    with pytest.raises(StorageUnsupported, match="keep sessions on a local disk") as caught:
+        backend.open(path.stem)
+    assert caught.value.path == path
+    assert path.read_bytes() == before
+
+
+@pytest.mark.conformance("SB-07")
 def test_sb07_create_refuses_a_file_system_without_wal(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

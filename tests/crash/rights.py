@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from statebackend import StateBackend, StateBackendError
+from statebackend import AsyncStateBackend, StateBackend, StateBackendError
 from tests.crash.children import say
 
 _NOBODY = 65534
@@ -15,11 +17,54 @@ _NOBODY = 65534
 
 def use_as_nobody(directory: str, session_id: str) -> None:
     """Do everything with a session as another user; say what each gave, or its error."""
+    _become_nobody()
+    use(directory, session_id)
+
+
+def open_as_nobody(directory: str, session_id: str) -> None:
+    """Open a session as another user; say the error."""
+    _become_nobody()
+    try:
+        StateBackend(directory).open(session_id).close()
+    except StateBackendError as error:
+        say(str(error))
+    else:
+        say("opened")
+
+
+def append_without_threads(directory: str, session_id: str) -> None:
+    """Append through asyncio as a user who may start no thread, then as one who may again."""
+    _become_nobody()
+
+    async def work() -> None:
+        session = await AsyncStateBackend(directory).open(session_id)
+        limits = resource.getrlimit(resource.RLIMIT_NPROC)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, limits[1]))
+        errors = []
+        for use in (
+            lambda: session.append_prompt(payload=b"", schema_version="1", event_id="refused"),
+            session.counts,
+            session.close,
+        ):
+            try:
+                await asyncio.wait_for(use(), 10)
+                errors.append("done")
+            except (StateBackendError, TimeoutError) as error:
+                errors.append(f"{type(error).__name__}: {error}")
+        resource.setrlimit(resource.RLIMIT_NPROC, limits)
+        await session.append_prompt(payload=b"", schema_version="1", event_id="kept")
+        events = [event.id async for event in session.events()]
+        await session.close()
+        say([errors, events])
+
+    asyncio.run(work())
+
+
+def _become_nobody() -> None:
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(_NOBODY)
         os.setuid(_NOBODY)
-    use(directory, session_id)
 
 
 def use(directory: str, session_id: str) -> None:

@@ -21,6 +21,7 @@ from tests.session_files import (
     full,
     killed_writer,
     modes,
+    new,
     path_of,
     rows_of,
     snapshot,
@@ -97,6 +98,38 @@ def test_a_read_only_mount_is_read(tmp_path: Path, make: Callable[[StateBackend]
             assert session.recovery is None
 
 
+@needs_root
+def test_reading_what_may_not_be_written_leaves_nothing_that_locks_its_owner_out(
+    open_folder: Path,
+) -> None:
+    """Another user reads a session in a folder that both may write."""
+    backend = StateBackend(open_folder / "sessions")
+    session_id = full(backend)
+    path = path_of(backend, session_id)
+    backend.directory.chmod(0o777)
+    path.chmod(0o644)
+    before = snapshot(backend.directory)
+    (said,) = run(rights.use_as_nobody, backend.directory, session_id)
+    assert said | REFUSED | {"create": None} == READABLE | REFUSED | {"create": None}
+    assert {name for name in snapshot(backend.directory) if path.name in name} == {str(path)}
+    assert snapshot(backend.directory)[str(path)] == before[str(path)]
+
+
+@needs_root
+def test_what_lies_beside_a_session_and_may_not_be_written_is_named(open_folder: Path) -> None:
+    """An earlier version left such files; SQLite would only speak of a database."""
+    backend = StateBackend(open_folder / "sessions")
+    session_id = full(backend)
+    path = path_of(backend, session_id)
+    index = Path(f"{path}-shm")
+    index.write_bytes(bytes(32768))
+    for one in (backend.directory, *backend.directory.rglob("*")):
+        one.chmod(0o777 if one.is_dir() else 0o666)
+    index.chmod(0o400)
+    (said,) = run(rights.open_as_nobody, backend.directory, session_id)
+    assert said == f"{index}: cannot be written by this user; change its rights, or read"
+
+
 def remount(disk: Path, mode: str) -> None:
     """Let a small disk be read-only, or not."""
     subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)  # noqa: S607
@@ -153,6 +186,19 @@ def test_a_file_without_rights_is_no_damage(open_folder: Path) -> None:
     assert said.pop("list") in {"BadSession", "SessionInfo"}  # the one created is listed as well
     assert set(said.values()) == {"StorageError named"}
     assert not list(backend.directory.glob("*.corrupt*"))
+
+
+@needs_root
+def test_a_user_who_may_start_no_thread_is_told(open_folder: Path) -> None:
+    """No append waits for ever, and what was refused is not written later, when one may."""
+    backend = StateBackend(open_folder / "sessions")
+    session_id = new(backend)
+    for path in (backend.directory, *backend.directory.rglob("*")):
+        os.chown(path, 65534, 65534)
+    ((errors, events),) = run(rights.append_without_threads, backend.directory, session_id)
+    assert [error.partition(":")[0] for error in errors] == ["StorageError"] * 3
+    assert all("raise the limit of processes" in error for error in errors)
+    assert events == ["kept"]
 
 
 # ── The private copy ─────────────────────────────────────────────────────────────────────────
