@@ -189,7 +189,7 @@ def _read(
 
 def _of_connection(driver: sqlite3.Connection, path: Path) -> Iterator[Finding]:
     try:
-        integrity.check_connection(driver, path, full=True)
+        integrity.check_connection(driver, path, full=True, references=True)
     except SchemaTooNew as error:
         yield Finding(severity="problem", what="version", text=error.problem)
         return
