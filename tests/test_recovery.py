@@ -22,6 +22,7 @@ from statebackend import (
     StateBackendError,
     StorageBusy,
     StorageError,
+    opening,
     recovery,
     recovery_reports,
 )
@@ -272,6 +273,8 @@ def test_a_session_in_the_middle_of_its_recovery_is_refused_to_readers(
     with backend.read_partial(session_id) as view:
         assert len(list(view.events())) == 5
     assert kept_files(backend.directory) == before
+    with pytest.raises(SessionDamaged, match="interrupted"):
+        opening.open_undamaged(path)
     done = recover(backend, session_id)
     assert (done.reasons, told(done, "events").kept) == (reasons, 5)
 

@@ -217,6 +217,7 @@ def _check_writable(path: Path) -> None:
 def _check_one_name(path: Path) -> None:
     # Each name would have a claim and a log of its own, and so a writer of its own.
     if path.stat().st_nlink > 1:
+        header.refuse_unfinished(path)
         raise SessionUnreadable(
             path,
             "has a second name (a hard link), under which it could be written as well; copy it",
