@@ -97,3 +97,23 @@ def test_a_file_that_is_not_in_wal_mode_becomes_so(backend: StateBackend) -> Non
     with backend.open(path.stem):
         pass
     assert path.read_bytes()[18:20] == b"\2\2"
+
+
+def test_an_index_that_a_reader_makes_meanwhile_is_no_missing_right(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there when it is asked for first, and then it is."""
+    session_id = full(backend)
+    access, made = os.access, []
+
+    def reading(place: Path, mode: int) -> bool:
+        told = access(place, mode)
+        if str(place).endswith("-shm") and not told:
+            Path(place).touch()
+            made.append(place)
+        return told
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", reading)
+        backend.open(session_id).close()
+    assert made

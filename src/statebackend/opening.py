@@ -36,6 +36,7 @@ from statebackend.paths import (
     fsync_directory,
     link_new,
     private_directory,
+    wal_path,
     write_private,
 )
 from statebackend.repositories.statements import insert_text
@@ -207,11 +208,21 @@ def _find(path: Path) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    for place in (path, path.parent, f"{path}-wal", f"{path}-shm"):
-        if not os.access(place, os.W_OK) and os.path.lexists(place):
-            raise StorageError(
-                Path(place), "cannot be written by this user; change its rights, or read"
-            )
+    for place in (path, path.parent, wal_path(path), path.with_name(f"{path.name}-shm")):
+        if _is_refused(place):
+            raise StorageError(place, "cannot be written by this user; change its rights, or read")
+
+
+def _is_refused(place: Path) -> bool:
+    """Tell whether a file may not be written; others may make and remove sidecars meanwhile."""
+    if os.access(place, os.W_OK):
+        return False
+    with suppress(FileNotFoundError):
+        before = place.lstat()
+        if not os.access(place, os.W_OK):
+            after = place.lstat()
+            return (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
+    return False
 
 
 def _check_one_name(path: Path) -> None:

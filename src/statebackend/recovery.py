@@ -57,6 +57,8 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
                 _check(path, building.file)
             report = _report(path, original, reasons, saved, aside=_aside_path(original))
             write_private(building.report, recovery_reports.to_text(report).encode())
+            # The marks first: without one, the second name would be taken for a foreign link.
+            fsync_directory(path.parent)
             _keep(path, original)
         except BaseException:
             building.tidy()
