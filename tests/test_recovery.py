@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from statebackend import (
     StorageBusy,
     StorageError,
     opening,
+    paths,
     recovery,
     recovery_reports,
 )
@@ -277,6 +279,54 @@ def test_a_session_in_the_middle_of_its_recovery_is_refused_to_readers(
         opening.open_undamaged(path)
     done = recover(backend, session_id)
     assert (done.reasons, told(done, "events").kept) == (reasons, 5)
+
+
+@pytest.mark.parametrize("step", [log_linked, both_linked])
+def test_a_recovery_that_is_cut_off_twice_is_finished(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch, step: Callable[[Path], None]
+) -> None:
+    """The second one ends while it begins anew: what told of the first must not be gone alone."""
+    session_id = logged_and_damaged(backend)
+    path = path_of(backend, session_id)
+    step(path)
+    if step is both_linked:
+        beside(path, ".corrupt.aside.jsonl").write_text("{}\n")
+
+    def cut_off(*_given: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "salvage", cut_off)
+        patch.setattr(recovery._Building, "tidy", cut_off)  # nor does anything tidy up
+        with pytest.raises(KeyboardInterrupt):
+            backend.open(session_id)
+    assert recover(backend, session_id).reasons
+    names = listing(backend.directory)
+    assert f"{path.name}.corrupt" in names
+    assert not any("recovering" in name for name in names)
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_recovery_whose_names_cannot_be_made_durable_is_begun_anew(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Also where the second name was given already: it would be taken for a foreign link."""
+    session_id = logged_and_damaged(backend)
+    path = path_of(backend, session_id)
+    sync, calls = paths.fsync_directory, []
+
+    def fail(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) == step:
+            raise OSError(errno.EIO, "no")
+        sync(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("statebackend.recovery.fsync_directory", fail)
+        with pytest.raises(StorageError):
+            backend.open(session_id)
+    assert recover(backend, session_id).reasons
+    assert beside(path, ".corrupt").exists()
 
 
 def test_a_report_that_cannot_be_read_ends_no_recovery(backend: StateBackend) -> None:

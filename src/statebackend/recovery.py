@@ -43,10 +43,15 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         _others_out(path) as descriptor,
     ):
         begun = header.original_of(path)
-        original = begun or _free_name(path)
+        building = _Building(path)
         if begun is not None:
             reasons = _reasons_told(begun) or reasons or ("a recovery was interrupted",)
-        building = _Building(path)
+            if not _report_path(begun).exists():  # nothing of the session was moved yet
+                with suppress(FileNotFoundError):
+                    _aside_path(begun).replace(building.aside)
+                _unkeep(path, begun)
+                begun = None
+        original = begun or _free_name(path)
         building.tidy()
         try:
             with _typed_errors(building.file):
@@ -61,6 +66,8 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
             fsync_directory(path.parent)
             _keep(path, original)
         except BaseException:
+            if begun is None:
+                _unkeep(path, original)
             building.tidy()
             raise
         _install(path, original, building, saved)
@@ -221,6 +228,20 @@ def _keep(path: Path, original: Path) -> None:
         ):
             os.link(f"{path}{ending}", f"{original}{ending}", follow_symlinks=False)
     fsync_directory(path.parent)
+
+
+def _unkeep(path: Path, original: Path) -> None:
+    """Take the second names away again, durably, and so before the marks that tell what they are.
+
+    Where that fails, the marks stay, and the next open goes on from there.
+    """
+    taken = False
+    for ending in ("", *_SIDECARS):
+        if _same(f"{path}{ending}", f"{original}{ending}"):
+            os.unlink(f"{original}{ending}")  # noqa: PTH108 - the ending goes behind the whole name
+            taken = True
+    if taken:
+        fsync_directory(path.parent)
 
 
 def _install(path: Path, original: Path, building: _Building, saved: Salvage) -> None:
