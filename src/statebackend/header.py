@@ -322,11 +322,11 @@ def _version(head: bytes | bytearray) -> int:
 
 
 def _hot(journal: Path) -> bool:
-    if not os.access(journal, os.F_OK):
+    try:
+        with journal.open("rb") as file:
+            return file.read(1) not in (b"", b"\0")
+    except FileNotFoundError:
         return False
-    with suppress(FileNotFoundError), journal.open("rb") as file:
-        return file.read(1) not in (b"", b"\0")
-    return False
 
 
 def _version_in_wal(log: Path) -> int | None:
