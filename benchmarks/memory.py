@@ -21,7 +21,9 @@ from statebackend import StateBackend
 def main() -> None:
     """Read the session once and print the two numbers."""
     side, folder, session_id = sys.argv[1:]
-    import_module("statebackend.opening")  # loaded on first use; that is not the session's memory
+    import_module(
+        "statebackend.opening.opening"
+    )  # loaded on first use; that is not the session's memory
     read = {"ours": _read_ours, "bare": _read_bare}[side]
     print(*_grown_by(lambda: read(Path(folder), session_id)))
 

@@ -24,9 +24,10 @@ from benchmarks.measure import AnswersDiffer, Figure, Rounds, interleave, must_e
 from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
 from benchmarks.samples import TABLES
-from statebackend import migrate, opening
-from statebackend.fleet import Outcome, migrate_each
-from statebackend.values import SCHEMA_VERSION
+from statebackend.bulk.migration import Outcome, migrate_each
+from statebackend.opening import opening
+from statebackend.schema import migrate
+from statebackend.values.recorded import SCHEMA_VERSION
 from tests.chains import make_chain, program_of
 
 _THREADS = 4  # as many as `statebackend migrate` takes
@@ -38,7 +39,9 @@ _STEPS = (
 _WARM = 20
 _MB = 1024 * 1024
 _IMMUTABLE = "?mode=ro&immutable=1"
-_FLEET = "from statebackend.fleet import migrate_each; from pathlib import Path; import sys"
+_FLEET = (
+    "from statebackend.bulk.migration import migrate_each; from pathlib import Path; import sys"
+)
 _OUTCOMES = f"{_FLEET}; print(*[one.outcome for one in migrate_each(Path(sys.argv[1]))])"
 _VISIT = (
     "import sys; from statebackend import StateBackend; backend = StateBackend(sys.argv[1]); "
@@ -71,7 +74,7 @@ def current(lab: Lab) -> Iterator[Figure]:
         _must_not_load_alembic(directory, paths[0].stem)
         # An open asks its connection once more. It is a connection on another file here: `_look`
         # sees to it that this process has none on the file that it looks at.
-        other = folder / "open.sqlite"
+        other = folder / "opening.sqlite"
         shutil.copyfile(paths[0], other)
         with closing(bare.connect(other)) as driver:
             look = partial(_look_at_each, paths, driver)

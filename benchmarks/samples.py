@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from statebackend import Cost, EventKind, Producer, Session, StateBackend
-from statebackend.ids import event_id_from
+from statebackend.values.ids import event_id_from
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MODEL = Producer("model", "sample-model", "1.4.0")

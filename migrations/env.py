@@ -12,8 +12,8 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy import Connection
 
-from statebackend import migrate, models, revising
 from statebackend.errors import StateBackendError
+from statebackend.schema import alembic_env, migrate, models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +30,12 @@ def run() -> None:
     if context.is_offline_mode():
         run_offline()
     elif not moves():
-        with one_line(), revising.reading(path) as connection:
+        with one_line(), alembic_env.reading(path) as connection:
             run_on(connection)
     elif path is None:
         raise CommandError("say which session file: alembic -x session=PATH ...")
     else:
-        with one_line(), revising.writing(path) as connection:
+        with one_line(), alembic_env.writing(path) as connection:
             run_on(connection)
 
 
@@ -56,7 +56,7 @@ def run_on(connection: Connection) -> None:
 
 def run_offline() -> None:
     """Write the statements of the command as a script for an SQLite shell."""
-    output = revising.WithoutVersionTable(context.config.output_buffer or sys.stdout)
+    output = alembic_env.WithoutVersionTable(context.config.output_buffer or sys.stdout)
     configure(
         dialect_name="sqlite",
         literal_binds=True,
@@ -92,7 +92,7 @@ def check_stamp(
     """Let a stamp be refused where the tables contradict it."""
     if step.is_stamp:
         assert ctx.connection is not None
-        revising.check_stamp(ctx.connection, int(*heads or ("0",)))
+        alembic_env.check_stamp(ctx.connection, int(*heads or ("0",)))
 
 
 def write_version(ctx: "MigrationContext", heads: set[str], **_ignored: Any) -> None:

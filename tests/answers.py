@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 import pytest
 
-from statebackend import BadSession, StateBackend, StateBackendError, StorageError, across
+from statebackend import BadSession, StateBackend, StateBackendError, StorageError
+from statebackend.bulk import across
 from statebackend.catalogue import Catalogue
-from statebackend.readers import CostGrouping
+from statebackend.scanning.aggregates import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
 
 

@@ -17,8 +17,9 @@ from pkgutil import walk_packages
 from unittest.mock import patch
 
 import statebackend
-from statebackend import engine, migrate
-from statebackend.migrate import Chain
+from statebackend.schema import migrate
+from statebackend.schema.migrate import Chain
+from statebackend.sqlite import engine
 
 # What were imported while a test plays a later version would keep that version.
 for _found in walk_packages(statebackend.__path__, "statebackend."):
@@ -92,7 +93,7 @@ def copy_program(folder: Path, version: int, bodies: Mapping[int, str] | None = 
     )
     make_chain(package, version, bodies)
     shutil.copy(ROOT / "alembic.ini", package)
-    values = package / "values.py"
+    values = package / "values" / "recorded.py"
     text = values.read_text(encoding="utf-8")
     changed = text.replace("SCHEMA_VERSION = 1\n", f"SCHEMA_VERSION = {version}\n")
     assert changed != text or version == migrate.SESSIONS.version

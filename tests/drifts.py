@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statebackend import migrate
+from statebackend.schema import migrate
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from statebackend import engine, migrate
-from statebackend.paths import sqlite_uri
+from statebackend.files.paths import sqlite_uri
+from statebackend.schema import migrate
+from statebackend.sqlite import engine
 from statebackend.testing import fingerprint, samples
 from tests import chains
 

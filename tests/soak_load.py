@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 
-from statebackend import StateBackend, integrity
+from statebackend import StateBackend
+from statebackend.verifying import verify
 from tests.crash import loaded
 from tests.crash.processes import Child
 from tests.crash.samples import litter, new_session, session_file
@@ -142,7 +143,7 @@ class Soak:
         outcome.errors += [f"events of nobody: {name}" for name in stored]
         outcome.errors += [
             f"{session_id}: {finding.text}"
-            for finding in integrity.report(session_file(self.backend, session_id))
+            for finding in verify.verify_file(session_file(self.backend, session_id))
         ]
 
     def _compare(self, expected: Sequence[tuple[str, str]], found: list[tuple[str, str]]) -> None:

@@ -13,12 +13,12 @@ from types import ModuleType
 import pytest
 
 import statebackend
-from statebackend import values
+from statebackend.values import recorded
 
 MODULES = [
     importlib.import_module(found.name)
-    for found in pkgutil.iter_modules(statebackend.__path__, "statebackend.")
-    if found.name.rpartition(".")[2] not in {"__main__", "cli", "interchange", "testing"}
+    for found in pkgutil.walk_packages(statebackend.__path__, "statebackend.")
+    if found.name.split(".")[1] not in {"__main__", "cli", "interchange", "testing"}
 ]
 
 
@@ -91,7 +91,7 @@ def test_the_package_is_typed(root: object) -> None:
 
 @pytest.mark.parametrize(
     "cls",
-    [one for one in vars(values).values() if dataclasses.is_dataclass(one)],
+    [one for one in vars(recorded).values() if dataclasses.is_dataclass(one)],
     ids=lambda cls: cls.__name__,
 )
 def test_values_are_frozen_and_slotted(cls: type) -> None:

@@ -22,11 +22,11 @@ from statebackend import (
     SessionLocked,
     StateBackend,
     configure_telemetry,
-    engine,
     telemetry,
 )
 from statebackend.otel import OpenTelemetry
 from statebackend.replay import replay
+from statebackend.sqlite import engine
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.session_files import (
     call,

@@ -140,7 +140,7 @@ def test_the_wheel_records_and_reads(python: Run) -> None:
 
 def test_the_wheel_uses_its_own_revisions(python: Run, programs: Path) -> None:
     """The revisions that run are those inside the installed package."""
-    printed = python("from statebackend.migrate import scripts; print(scripts().dir)")
+    printed = python("from statebackend.schema.migrate import scripts; print(scripts().dir)")
     assert Path(printed.strip()).is_relative_to(programs.parent)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from statebackend import EventKind, StateBackend
-from statebackend.interchange.claude_code import FileReport, import_claude_code
+from statebackend.interchange.claude_code.reader import FileReport, import_claude_code
 
 SESSION = "3f2b8f0e-54a1-4d0c-9f2e-1c7a6b5d4e3f"
 USAGE = {

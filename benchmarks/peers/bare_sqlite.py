@@ -12,7 +12,7 @@ from benchmarks.peers.ours import COST, cost_row
 from benchmarks.peers.worker import Peer, serve, timed
 from benchmarks.samples import MODEL, START, Sample, new_session, text
 from statebackend import EventKind, StateBackend
-from statebackend.ids import new_event_id
+from statebackend.values.ids import new_event_id
 
 
 class BareSqlite(Peer):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from statebackend.aio import AsyncSession as AsyncSession
     from statebackend.aio import AsyncSessionView as AsyncSessionView
     from statebackend.aio import AsyncStateBackend as AsyncStateBackend
+    from statebackend.backend import StateBackend as StateBackend
     from statebackend.errors import DuplicateEvent as DuplicateEvent
     from statebackend.errors import InvalidTransition as InvalidTransition
     from statebackend.errors import InvalidValue as InvalidValue
@@ -32,23 +33,22 @@ if TYPE_CHECKING:
     from statebackend.errors import StorageError as StorageError
     from statebackend.errors import StorageFull as StorageFull
     from statebackend.errors import StorageUnsupported as StorageUnsupported
-    from statebackend.handle import Session as Session
-    from statebackend.store import StateBackend as StateBackend
+    from statebackend.reading.view import SessionView as SessionView
+    from statebackend.recording.session import Session as Session
     from statebackend.telemetry import configure_telemetry as configure_telemetry
-    from statebackend.values import BadSession as BadSession
-    from statebackend.values import Cost as Cost
-    from statebackend.values import Event as Event
-    from statebackend.values import EventKind as EventKind
-    from statebackend.values import PlanDecision as PlanDecision
-    from statebackend.values import PlanItem as PlanItem
-    from statebackend.values import Producer as Producer
-    from statebackend.values import Recovery as Recovery
-    from statebackend.values import SearchHit as SearchHit
-    from statebackend.values import SearchResult as SearchResult
-    from statebackend.values import SessionInfo as SessionInfo
-    from statebackend.values import SessionStatus as SessionStatus
-    from statebackend.values import TableRecovery as TableRecovery
-    from statebackend.view import SessionView as SessionView
+    from statebackend.values.recorded import Cost as Cost
+    from statebackend.values.recorded import Event as Event
+    from statebackend.values.recorded import EventKind as EventKind
+    from statebackend.values.recorded import PlanDecision as PlanDecision
+    from statebackend.values.recorded import PlanItem as PlanItem
+    from statebackend.values.recorded import Producer as Producer
+    from statebackend.values.recorded import SessionInfo as SessionInfo
+    from statebackend.values.recorded import SessionStatus as SessionStatus
+    from statebackend.values.reports import Recovery as Recovery
+    from statebackend.values.reports import TableRecovery as TableRecovery
+    from statebackend.values.results import BadSession as BadSession
+    from statebackend.values.results import SearchHit as SearchHit
+    from statebackend.values.results import SearchResult as SearchResult
 
     __version__: str
 
@@ -56,6 +56,7 @@ _LAZY = {
     "AsyncSession": "aio",
     "AsyncSessionView": "aio",
     "AsyncStateBackend": "aio",
+    "StateBackend": "backend",
     "DuplicateEvent": "errors",
     "InvalidTransition": "errors",
     "InvalidValue": "errors",
@@ -75,23 +76,22 @@ _LAZY = {
     "StorageError": "errors",
     "StorageFull": "errors",
     "StorageUnsupported": "errors",
-    "StateBackend": "store",
-    "BadSession": "values",
-    "Cost": "values",
-    "Event": "values",
-    "EventKind": "values",
-    "PlanDecision": "values",
-    "PlanItem": "values",
-    "Producer": "values",
-    "Recovery": "values",
-    "SearchHit": "values",
-    "SearchResult": "values",
-    "SessionInfo": "values",
-    "SessionStatus": "values",
-    "TableRecovery": "values",
-    "Session": "handle",
-    "SessionView": "view",
+    "SessionView": "reading.view",
+    "Session": "recording.session",
     "configure_telemetry": "telemetry",
+    "Cost": "values.recorded",
+    "Event": "values.recorded",
+    "EventKind": "values.recorded",
+    "PlanDecision": "values.recorded",
+    "PlanItem": "values.recorded",
+    "Producer": "values.recorded",
+    "SessionInfo": "values.recorded",
+    "SessionStatus": "values.recorded",
+    "Recovery": "values.reports",
+    "TableRecovery": "values.reports",
+    "BadSession": "values.results",
+    "SearchHit": "values.results",
+    "SearchResult": "values.results",
 }
 
 

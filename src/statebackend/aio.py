@@ -40,16 +40,16 @@ from typing import (
 )
 
 from statebackend import telemetry
-from statebackend.appending import Appends
-from statebackend.batch import Batch, appended
+from statebackend.backend import StateBackend
 from statebackend.errors import SessionClosed, SessionForked, StateBackendError, StorageError
-from statebackend.grouping import Unit
-from statebackend.handle import Session
-from statebackend.paths import SUFFIX
+from statebackend.files.paths import SUFFIX
+from statebackend.reading.view import Handle, SessionView
+from statebackend.recording.appends import Appends
+from statebackend.recording.batch import Batch, appended
+from statebackend.recording.commit_queue import Unit
+from statebackend.recording.session import Session
 from statebackend.repositories.pending import PendingEvent
-from statebackend.store import StateBackend
-from statebackend.values import (
-    BadSession,
+from statebackend.values.recorded import (
     CostEntry,
     Event,
     EventHeader,
@@ -57,11 +57,11 @@ from statebackend.values import (
     PlanDecision,
     PlanEntry,
     Producer,
-    Recovery,
     SessionInfo,
     SessionStatus,
 )
-from statebackend.view import Handle, SessionView
+from statebackend.values.reports import Recovery
+from statebackend.values.results import BadSession
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from statebackend import telemetry
-from statebackend.handle import Session
-from statebackend.values import Event, EventKind, Producer
-from statebackend.view import SessionView
+from statebackend.reading.view import SessionView
+from statebackend.recording.session import Session
+from statebackend.values.recorded import Event, EventKind, Producer
 
 Renderer = Callable[[Event], str]
 """Makes the text of one event; it gets the event's own ``schema_version`` in it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statebackend import InvalidValue, SessionNotFound, SessionUnreadable, StateBackend
-from statebackend.values import CostTotals
+from statebackend.values.recorded import CostTotals
 from tests.session_files import (
     MODEL,
     UNKNOWN_ID,

@@ -15,14 +15,7 @@ from types import FrameType
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from statebackend import (
-    DuplicateEvent,
-    Event,
-    EventKind,
-    Session,
-    SessionInfo,
-    StateBackend,
-)
+from statebackend import DuplicateEvent, Event, EventKind, Session, SessionInfo, StateBackend
 from tests.session_files import (
     MODEL,
     TOOL,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import BadSession, SessionInfo, StateBackend, ids
+from statebackend import BadSession, SessionInfo, StateBackend
+from statebackend.values import ids
 from tests.session_files import (
     START,
     call,

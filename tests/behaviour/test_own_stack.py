@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from statebackend import Session, SessionDamaged, StateBackend, engine, models
+from statebackend import Session, SessionDamaged, StateBackend
+from statebackend.schema import models
+from statebackend.sqlite import engine
 from tests.session_files import call, fill, full, listing, new, path_of, run_python
 
 
@@ -60,9 +62,9 @@ def test_nothing_but_the_writer_folds_the_log_in(root: Path) -> None:
             for path in sorted((root / "src" / "statebackend").rglob("*.py"))
             for _ in re.findall(pattern, path.read_text())
         ]
-        for pattern in (r"PRAGMA\s+\w*\.?wal_checkpoint", r"\bfold_log\(self")
+        for pattern in (r"PRAGMA\s+\w*\.?wal_checkpoint", r"\brestart_wal\(self")
     )
-    assert (asking, calling) == (["engine.py"], ["writing.py"])
+    assert (asking, calling) == (["checkpoint.py"], ["group_commit.py"])
 
 
 def test_a_reader_cannot_fold_the_log_in(backend: StateBackend) -> None:

@@ -12,7 +12,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select
 
-from statebackend import EventKind, InvalidValue, StateBackend, StorageBusy, engine, models
+from statebackend import EventKind, InvalidValue, StateBackend, StorageBusy
+from statebackend.schema import models
+from statebackend.sqlite import engine, settings
 from tests.session_files import (
     MODEL,
     START,
@@ -63,7 +65,7 @@ def test_a_lock_that_does_not_end_is_a_typed_error(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the busy timeout the error says so; nothing was written, and a retry succeeds."""
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(settings, "BUSY_TIMEOUT_MS", 50)
     with (
         backend.create("default") as session,
         closing(sqlite3.connect(session.path, isolation_level=None)) as other,

@@ -199,7 +199,7 @@ def test_a_session_cannot_start_before_ids_do(backend: StateBackend) -> None:
 
 def test_the_ids_time_is_the_start(backend: StateBackend) -> None:
     """Order by id is order by start, to the millisecond."""
-    from statebackend.ids import session_time
+    from statebackend.values.ids import session_time
 
     for number in range(50):
         moment = START + timedelta(milliseconds=number * 77)

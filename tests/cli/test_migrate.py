@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import StateBackend, header, ids
-from statebackend.fleet import Outcome, migrate_each
-from statebackend.migrate import Chain
+from statebackend import StateBackend
+from statebackend.bulk.migration import Outcome, migrate_each
+from statebackend.files import header
+from statebackend.schema.migrate import Chain
 from statebackend.testing import samples
+from statebackend.values import ids
 from tests import chains
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.cli.samples import Cli, damage, parsed, path_of, rewrite
@@ -168,7 +170,7 @@ def test_a_session_open_in_this_process_is_current(backend: StateBackend, later:
     with backend.open(session_id):
         (result,) = migrate_each(backend.directory)
     assert result.outcome is Outcome.CURRENT
-    assert header.look(path_of(backend, session_id)).user_version == 5
+    assert header.read_header(path_of(backend, session_id)).user_version == 5
 
 
 def _read_all(terminal: io.FileIO) -> str:

@@ -18,11 +18,11 @@ from statebackend import (
     SessionLocked,
     SessionNotFound,
     StateBackend,
-    claim,
-    opening,
 )
+from statebackend.files import claim
+from statebackend.opening import opening
 from statebackend.testing.samples import contents
-from statebackend.values import ReapOutcome
+from statebackend.values.reports import ReapOutcome
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.cli.samples import (
     START,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import Recovery, StateBackend, recovery_reports
+from statebackend import Recovery, StateBackend
+from statebackend.files import recovery_reports
 from statebackend.testing import damage_page, samples
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
 from tests.session_files import UNKNOWN_ID, damage_index, fill, new, overwrite

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend
-from statebackend.fleet import verify_each
+from statebackend.bulk.migration import verify_each
 from statebackend.testing import damage_page, samples
-from statebackend.values import Finding
+from statebackend.values.reports import Finding
+from statebackend.verifying import verify
 from tests.cli.samples import Cli, Spawn, damage, full, parsed, path_of, rewrite, series
 
 UNKNOWN = "01KJMG7C00000000000000000Z"
@@ -92,7 +93,9 @@ def test_wrong_usage_and_missing_sessions(backend: StateBackend, cli: Cli) -> No
 
 def test_a_note_alone_ends_with_0(backend: StateBackend, cli: Cli) -> None:
     """Good to know is not in need of a person."""
-    from statebackend import Recovery, TableRecovery, recovery_reports, timestamps
+    from statebackend import Recovery, TableRecovery
+    from statebackend.files import recovery_reports
+    from statebackend.values import timestamps
 
     session_id = full(backend)
     path = path_of(backend, session_id)
@@ -161,17 +164,15 @@ def test_a_fault_at_one_file_is_told_with_it(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even one of the program itself does not stop the others."""
-    from statebackend import integrity
-
     made = series(backend, 2)
-    report = integrity.report
+    report = verify.verify_file
 
     def failing(path: Path) -> tuple[Finding, ...]:
         if path.stem == made[0]:
             raise ZeroDivisionError("oops")
         return report(path)
 
-    monkeypatch.setattr(integrity, "report", failing)
+    monkeypatch.setattr(verify, "verify_file", failing)
     newer, older = verify_each(backend.directory)
     assert newer.sound
     assert [one.what for one in older.findings] == ["unchecked"]

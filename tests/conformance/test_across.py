@@ -204,10 +204,10 @@ def test_sb28_depth_and_parent_are_taken_as_given(backend: StateBackend) -> None
 def test_sb28_the_writing_side_does_not_know_the_scan(root: Path) -> None:
     """No module that a live session runs through imports what reads across files."""
     for name in (
-        "handle",
-        "view",
-        "batch",
-        "appending",
+        "recording/session",
+        "reading/view",
+        "recording/batch",
+        "recording/appends",
         "repositories/events",
         "repositories/meta",
     ):
@@ -218,7 +218,7 @@ def test_sb28_the_writing_side_does_not_know_the_scan(root: Path) -> None:
             if isinstance(node, ast.ImportFrom | ast.Import)
             for alias in node.names
         }
-        assert not imported & {"scan", "forest", "store", "StateBackend"}, name
+        assert not imported & {"scan", "tree", "backend", "StateBackend"}, name
 
 
 @pytest.mark.conformance("SB-29")

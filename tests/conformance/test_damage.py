@@ -208,7 +208,7 @@ def test_sb33_the_check_runs_once_an_open(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader's and a writer's open each run it once; a scan, which is no open, never does."""
-    from statebackend import integrity
+    from statebackend.sqlite import integrity
 
     runs: list[object] = []
     check = integrity._findings

@@ -6,8 +6,9 @@ import sqlite3
 
 import pytest
 
-from statebackend import EventKind, InvalidValue, Producer, StateBackend, engine
-from statebackend.values import kernel_user
+from statebackend import EventKind, InvalidValue, Producer, StateBackend
+from statebackend.sqlite import engine
+from statebackend.values.recorded import kernel_user
 from tests.session_files import MODEL, cost, fill, full, item, path_of, rows_of, sql
 
 KERNEL = Producer("kernel", "kernel", "1")

@@ -18,10 +18,10 @@ from statebackend import (
     SessionView,
     StateBackend,
     StorageUnsupported,
-    engine,
 )
-from statebackend.paths import sqlite_uri
+from statebackend.files.paths import sqlite_uri
 from statebackend.replay import replay
+from statebackend.sqlite import engine
 from tests.session_files import (
     MODEL,
     START,

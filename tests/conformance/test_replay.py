@@ -7,15 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from statebackend import (
-    Event,
-    EventKind,
-    Producer,
-    StateBackend,
-    configure_telemetry,
-    engine,
-)
+from statebackend import Event, EventKind, Producer, StateBackend, configure_telemetry
 from statebackend.replay import Renderers, replay
+from statebackend.sqlite import engine
 from tests.session_files import MODEL, TOOL, call, fill, full, new, path_of, rows_of
 
 

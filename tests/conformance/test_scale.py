@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import StateBackend, across
+from statebackend import StateBackend
+from statebackend.bulk import across
 from statebackend.catalogue import Catalogue
 from tests.answers import differences
 from tests.conformance.test_across import bad_files
@@ -188,9 +189,9 @@ def test_sb26_pages_have_no_gap_while_sessions_come_and_go(
     backend: StateBackend, many: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filtered listing goes on behind the last id, also when that is gone (report 23)."""
-    from statebackend import store
+    from statebackend import backend as backend_module
 
-    monkeypatch.setattr(store, "_LOOKED_AT_FIRST", 3)
+    monkeypatch.setattr(backend_module, "_LOOKED_AT_FIRST", 3)
     children = many[:-1]
     seen: list[str] = []
     while page := backend.list(limit=4, status="completed", after=seen[-1] if seen else None):

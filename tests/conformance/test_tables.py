@@ -15,17 +15,10 @@ from sqlalchemy import delete, orm, select, text, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError
 
-from statebackend import (
-    DuplicateEvent,
-    EventKind,
-    InvalidValue,
-    Producer,
-    Session,
-    StateBackend,
-    engine,
-    models,
-)
+from statebackend import DuplicateEvent, EventKind, InvalidValue, Producer, Session, StateBackend
 from statebackend.replay import render_generic, replay
+from statebackend.schema import models
+from statebackend.sqlite import engine
 from tests.session_files import (
     MODEL,
     TOOL,

@@ -19,8 +19,8 @@ from statebackend import (
     StateBackend,
     StateBackendError,
     StorageFull,
-    engine,
 )
+from statebackend.sqlite import engine
 from tests.session_files import (
     MODEL,
     TOOL,

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import BadSession, SchemaTooNew, StateBackend, header, migrate, opening
-from statebackend.values import SCHEMA_VERSION
+from statebackend import BadSession, SchemaTooNew, StateBackend
+from statebackend.files import header
+from statebackend.opening import opening
+from statebackend.schema import migrate
+from statebackend.values.recorded import SCHEMA_VERSION
 from tests.session_files import (
     call,
     damage_page,

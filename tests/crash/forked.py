@@ -258,7 +258,7 @@ def ids(directory: str, session_id: str) -> None:
     """Make ids of one millisecond in parent and child."""
     from datetime import UTC, datetime
 
-    from statebackend.ids import new_event_id, new_session_id
+    from statebackend.values.ids import new_event_id, new_session_id
 
     moment = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -313,15 +313,15 @@ def busy_threads(backend: StateBackend, session_id: str) -> Iterator[None]:
 
 def fork_beside_threads(directory: str, session_id: str) -> None:
     """Fork again and again, and use the package's locks in the child."""
-    from statebackend import claim
+    from statebackend.files import claim, open_files
 
     backend = StateBackend(directory)
     path = Path(directory) / f"{session_id}.sqlite"
 
     def touch() -> int:
-        with claim._registry.mutex:
+        with open_files._registry.mutex:
             claim.writer_of(path)
-            with suppress(SessionForked), claim.untouched(path):
+            with suppress(SessionForked), open_files.untouched(path):
                 pass
         return 1
 

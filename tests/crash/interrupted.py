@@ -26,9 +26,9 @@ from statebackend import (
     SessionStatus,
     StateBackend,
     StorageError,
-    claim,
 )
-from statebackend.log_room import LogRoom
+from statebackend.files import open_files
+from statebackend.sqlite.log_room import LogRoom
 from tests.crash.samples import MODEL, append, cost, item
 
 MOMENTS = 100
@@ -180,7 +180,7 @@ def notes(directory: str, session_id: str) -> None:
         path = session.path
     for delay in _delays(6, 6e-5) * 20:
         interrupted(lambda: _note(path), delay)
-        with claim.untouched(path) as free:
+        with open_files.untouched(path) as free:
             assert free
 
 
@@ -199,7 +199,7 @@ def closes(directory: str, session_id: str) -> None:
 
 
 def _note(path: Path) -> None:
-    with claim.OpenFile(path):
+    with open_files.OpenFile(path):
         pass
 
 

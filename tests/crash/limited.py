@@ -82,7 +82,7 @@ def few_descriptors_in_a_recovery(directory: str, session_id: str) -> None:
     with suppress(StateBackendError):
         backend.read(session_id)
     backend.create("default").close()
-    import statebackend.salvage.target  # noqa: F401 - before descriptors are few
+    import statebackend.recovery.salvage.target  # noqa: F401 - before descriptors are few
 
     refused = 0
     for left in range(_SPARE):

@@ -15,14 +15,7 @@ from pathlib import Path
 from threading import Event as Signal
 from threading import Thread
 
-from statebackend import (
-    DuplicateEvent,
-    Event,
-    Session,
-    SessionInfo,
-    SessionView,
-    StateBackend,
-)
+from statebackend import DuplicateEvent, Event, Session, SessionInfo, SessionView, StateBackend
 from statebackend.replay import replay
 from tests.crash.children import hear, say
 from tests.crash.samples import MODEL, cost, item

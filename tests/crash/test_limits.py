@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import SessionInfo, SessionStatus, StateBackend, timestamps
-from statebackend.interchange.claude_code import import_claude_code
+from statebackend import SessionInfo, SessionStatus, StateBackend
+from statebackend.interchange.claude_code.reader import import_claude_code
+from statebackend.values import timestamps
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.crash import limited
 from tests.crash.kernel import Ballast, needs_root, small_disk

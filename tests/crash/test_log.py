@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from statebackend import Session, StateBackend, engine, models, writing
+from statebackend import Session, StateBackend
+from statebackend.recording import group_commit
 from statebackend.replay import replay
+from statebackend.schema import models
+from statebackend.sqlite import checkpoint, settings
 from tests.crash.samples import litter, new_session
 
 pytestmark = pytest.mark.crash
@@ -32,8 +35,8 @@ def session(backend: StateBackend) -> Iterator[Session]:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch, backend: StateBackend) -> Iterator[Session]:
     """Return such a session with lower limits for the log, so that less need be written."""
-    monkeypatch.setattr(engine, "LOG_KEPT_BYTES", 3 << 20)
-    monkeypatch.setattr(writing, "FOLD_BYTES", 6 << 20)
+    monkeypatch.setattr(settings, "WAL_KEPT_BYTES", 3 << 20)
+    monkeypatch.setattr(group_commit, "FOLD_BYTES", 6 << 20)
     with backend.open(new_session(backend, 5000)) as session:
         yield session
 
@@ -135,7 +138,7 @@ def test_without_the_writers_own_fold_the_log_would_grow(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the readers of the test above are such readers."""
-    monkeypatch.setattr(engine, "fold_log", lambda _driver: False)
+    monkeypatch.setattr(checkpoint, "restart_wal", lambda _driver: False)
     with overlapping_snapshots(session.path):
         assert write(session, 12) > 13 << 20
 
@@ -145,13 +148,13 @@ def test_a_snapshot_that_is_held_makes_the_log_grow_until_its_end(
 ) -> None:
     """The limit that is documented: appends go on, and afterwards the room is given back."""
     tried: list[bool] = []
-    fold_log = engine.fold_log
+    fold_log = checkpoint.restart_wal
 
     def counted(driver: sqlite3.Connection) -> bool:
         tried.append(fold_log(driver))
         return tried[-1]
 
-    monkeypatch.setattr(engine, "fold_log", counted)
+    monkeypatch.setattr(checkpoint, "restart_wal", counted)
     with backend.read(limited.session_id) as view, view.orm() as orm:
         count = select(func.count()).select_from(models.Event)
         assert orm.scalar(count) == 5000
@@ -159,8 +162,8 @@ def test_a_snapshot_that_is_held_makes_the_log_grow_until_its_end(
         assert orm.scalar(count) == 5000
         assert len(tried) <= 6  # it doubles in between, so waiting costs little
     write(limited, 1)
-    assert Path(f"{limited.path}-wal").stat().st_size <= engine.LOG_KEPT_BYTES
-    assert limited._driver.execute("PRAGMA busy_timeout").fetchone() == (engine.BUSY_TIMEOUT_MS,)
+    assert Path(f"{limited.path}-wal").stat().st_size <= settings.WAL_KEPT_BYTES
+    assert limited._driver.execute("PRAGMA busy_timeout").fetchone() == (settings.BUSY_TIMEOUT_MS,)
     limited.close()
     assert litter(backend) == set()
 
@@ -168,6 +171,6 @@ def test_a_snapshot_that_is_held_makes_the_log_grow_until_its_end(
 def test_a_fold_that_fails_fails_no_append(session: Session) -> None:
     """As within a transaction: the log keeps everything, and the answer is no."""
     session._driver.execute("BEGIN IMMEDIATE")
-    assert not engine.fold_log(session._driver)
+    assert not checkpoint.restart_wal(session._driver)
     session._driver.execute("ROLLBACK")
-    assert engine.fold_log(session._driver)
+    assert checkpoint.restart_wal(session._driver)

@@ -20,8 +20,8 @@ from statebackend import (
     SessionLocked,
     StateBackend,
     StorageError,
-    locks,
 )
+from statebackend.files import sqlite_locks
 from tests.crash import children
 from tests.crash.processes import run, started
 from tests.crash.samples import append, assert_whole, litter, new_session, session_file
@@ -75,8 +75,8 @@ def fold_log_in(session: Session) -> None:
 def not_backed(backend: StateBackend, session_id: str) -> Session:
     """Open a session whose locks nothing backs, as where a file system has no others."""
     session = backend.open(session_id)
-    locks._set(session._locks._database, fcntl.F_UNLCK, locks._SHARED)
-    locks._set(session._locks._index, fcntl.F_UNLCK, locks._INDEX_IN_USE)
+    sqlite_locks._set(session._locks._database, fcntl.F_UNLCK, sqlite_locks._SHARED)
+    sqlite_locks._set(session._locks._index, fcntl.F_UNLCK, sqlite_locks._INDEX_IN_USE)
     session._locks.backed = False
     return session
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import SessionDamaged, StateBackend, StorageBusy, StorageFull, private_copy
+from statebackend import SessionDamaged, StateBackend, StorageBusy, StorageFull
+from statebackend.sqlite import private_copy
 from tests.crash import rights
 from tests.crash.kernel import Ballast, needs_root, small_disk
 from tests.crash.processes import run

@@ -9,10 +9,11 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus, StateBackend, ids
-from statebackend.batch import Batch
+from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus, StateBackend
+from statebackend.recording.batch import Batch
 from statebackend.testing import fixed_clock, fixed_ids, samples
-from statebackend.values import SCHEMA_VERSION
+from statebackend.values import ids
+from statebackend.values.recorded import SCHEMA_VERSION
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 MODEL = Producer("model", "anthropic", "2.1.0")

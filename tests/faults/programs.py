@@ -28,13 +28,13 @@ from statebackend import (
     SessionView,
     StateBackend,
     StorageError,
-    engine,
-    models,
-    opening,
-    paths,
 )
-from statebackend.batch import Batch
-from statebackend.grouping import Unit
+from statebackend.files import paths
+from statebackend.opening import opening
+from statebackend.recording.batch import Batch
+from statebackend.recording.commit_queue import Unit
+from statebackend.schema import models
+from statebackend.sqlite import engine, settings
 from tests.crash.samples import MODEL, TOOL, cost, item
 from tests.faults.recording import acknowledge
 
@@ -227,7 +227,7 @@ def live_unsynced(root: Path) -> None:
     def not_durable(driver: object) -> None:
         driver.execute("PRAGMA synchronous = OFF")  # type: ignore[attr-defined]
 
-    engine._durable = not_durable
+    settings.set_synchronous = not_durable
     live(root)
 
 

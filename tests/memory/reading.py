@@ -9,8 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from statebackend import SessionView, StateBackend, models
+from statebackend import SessionView, StateBackend
 from statebackend.replay import replay
+from statebackend.schema import models
 from tests.crash.children import say
 from tests.crash.samples import new_session
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from hypothesis import strategies as st
 
 from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus
-from statebackend.appending import Appends
-from statebackend.values import kernel_user
+from statebackend.recording.appends import Appends
+from statebackend.values.recorded import kernel_user
 from tests.property import strategies
 
 

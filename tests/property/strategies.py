@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import strategies as st
 
 from statebackend import Cost, EventKind, PlanItem, Producer
-from statebackend.validation import MAX_INTEGER
+from statebackend.values.validation import MAX_INTEGER
 
 TRICKY = (
     "'; DROP TABLE events; --",

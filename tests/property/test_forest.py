@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statebackend import SessionInfo, SessionStatus
-from statebackend.forest import arrange, descendants
-from statebackend.values import CostTotals, TreeNode
+from statebackend.bulk.tree import arrange, descendants
+from statebackend.values.recorded import CostTotals
+from statebackend.values.results import TreeNode
 
 Parents = dict[str, str | None]
 

@@ -31,7 +31,7 @@ from statebackend import (
     SessionView,
     StateBackend,
 )
-from statebackend.timestamps import normalize
+from statebackend.values.timestamps import normalize
 from tests.property import strategies
 from tests.property.model import Entry, Recorded, entries
 

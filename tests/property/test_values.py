@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statebackend import Cost, EventKind, InvalidValue, PlanItem, Producer, ids
-from statebackend.ids import check_session_id, is_session_id
-from statebackend.timestamps import from_text, normalize, to_text
-from statebackend.validation import (
+from statebackend import Cost, EventKind, InvalidValue, PlanItem, Producer
+from statebackend.values import ids
+from statebackend.values.ids import check_session_id, is_session_id
+from statebackend.values.timestamps import from_text, normalize, to_text
+from statebackend.values.validation import (
     MAX_INTEGER,
     check_cost,
     check_integer,

@@ -15,7 +15,8 @@ from statebackend.catalogue import query
 from statebackend.catalogue.file import Progress, catalogue_path, make_anew, shielded, using
 from statebackend.catalogue.query import Question
 from statebackend.catalogue.refresh import Current, answer
-from statebackend.values import BadSession, CostTotals, SessionInfo
+from statebackend.values.recorded import CostTotals, SessionInfo
+from statebackend.values.results import BadSession
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

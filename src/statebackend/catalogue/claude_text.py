@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from statebackend.catalogue.payload_text import joined, json_strings, text_of
-from statebackend.values import Event, EventKind
+from statebackend.values.recorded import Event, EventKind
 
 SCHEMA_VERSION = "claude-code-jsonl"
 """The ``schema_version`` that the importer gives its events."""

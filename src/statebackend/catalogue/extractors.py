@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from statebackend import rows
 from statebackend.catalogue import claude_text, payload_text
-from statebackend.values import Event
+from statebackend.values import rows
+from statebackend.values.recorded import Event
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from statebackend.catalogue import schema
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.soundness import Unsound
 from statebackend.errors import StorageBusy, StorageError
-from statebackend.faults import os_error, primary_code, storage_error
-from statebackend.paths import cache_directory, private_directory, sqlite_uri
+from statebackend.files.paths import cache_directory, private_directory, sqlite_uri
+from statebackend.sqlite.faults import os_error, primary_code, storage_error
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -15,15 +15,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend import rows, scan
 from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.payload_text import MOST_BYTES
 from statebackend.catalogue.soundness import changing
 from statebackend.catalogue.text_schema import ROW_BITS
-from statebackend.scan import Listing, Reader
-from statebackend.values import BadSession, SessionInfo
+from statebackend.scanning import scan
+from statebackend.scanning.scan import Listing, Reader
+from statebackend.values import rows
+from statebackend.values.recorded import SessionInfo
+from statebackend.values.results import BadSession
 
 _PORTION_EVENTS = 2000
 _PORTION_BYTES = 4 * 1024 * 1024

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from statebackend import claim, scan
-from statebackend.faults import os_error
-from statebackend.paths import SUFFIX
+from statebackend.files import claim, open_files
+from statebackend.files.paths import SUFFIX
+from statebackend.scanning import scan
+from statebackend.sqlite.faults import os_error
 
 Signature = tuple[int, int, int, int, str | None]
 """Inode, size in bytes, mtime and ctime in ns of a file, and the same of its log, None without.
@@ -66,7 +67,7 @@ def signatures(
 
     Left out are those that :class:`Look` calls unsigned, of them the ones that *again* names.
     """
-    touched = claim.touched()
+    touched = open_files.touched()
     found: dict[str, Signature] = {}
     beside = stems if beside is None else beside
     look_at = os.stat

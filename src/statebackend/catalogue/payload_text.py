@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from statebackend.values import Event
+from statebackend.values.recorded import Event
 
 MOST_BYTES = 1024 * 1024
 """How much of a payload is looked at: a longer one is cut there."""

@@ -12,11 +12,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from statebackend import readers, rows, scan
 from statebackend.catalogue.refresh import Current
 from statebackend.catalogue.schema import TOTALS
 from statebackend.catalogue.soundness import Unsound
-from statebackend.values import BadSession, CostTotals, SessionInfo, SessionStatus
+from statebackend.scanning import aggregates, scan
+from statebackend.values import rows
+from statebackend.values.recorded import CostTotals, SessionInfo, SessionStatus
+from statebackend.values.results import BadSession
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -95,20 +97,20 @@ def totals() -> Question[tuple[SessionInfo, CostTotals]]:
     return Question(scan.read_totals, lambda driver: _totals(driver, ""))
 
 
-def groups(by: str) -> Question[tuple[SessionInfo, readers.Groups]]:
+def groups(by: str) -> Question[tuple[SessionInfo, aggregates.Groups]]:
     """Ask for the sums by group."""
 
-    def select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, readers.Groups]]:
+    def select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, aggregates.Groups]]:
         for info, found in _details(driver, "costs", f"key, {TOTALS}", by):
             yield info, [(row[0], rows.cost_totals(row[1:])) for row in found]
 
-    return Question(readers.groups(by), select)
+    return Question(aggregates.groups(by), select)
 
 
 def plan_rules() -> Question[tuple[SessionInfo, list[tuple[str, str, int]]]]:
     """Ask how often each rule took each decision."""
     return Question(
-        readers.plan_rules,
+        aggregates.plan_rules,
         lambda driver: _details(driver, "plan_rules", "decided_by, decision, count"),
     )
 
@@ -116,7 +118,8 @@ def plan_rules() -> Question[tuple[SessionInfo, list[tuple[str, str, int]]]]:
 def producers() -> Question[tuple[SessionInfo, list[tuple[str, str, str]]]]:
     """Ask for the plug-in builds that the sessions refer to."""
     return Question(
-        readers.producers, lambda driver: _details(driver, "producers", "category, name, version")
+        aggregates.producers,
+        lambda driver: _details(driver, "producers", "category, name, version"),
     )
 
 

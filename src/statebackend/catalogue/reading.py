@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from statebackend import readers, scan
-from statebackend.values import SessionInfo
+from statebackend.scanning import aggregates, scan
+from statebackend.values.recorded import SessionInfo
 
 Row = tuple[Any, ...]
 
@@ -68,8 +68,8 @@ def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
             title(driver.execute(_PROMPT).fetchone()),
             last,
             _costs(driver, info) if totals[0] else [],
-            readers.plan_rules(driver, info)[1],
-            readers.producers(driver, info)[1],
+            aggregates.plan_rules(driver, info)[1],
+            aggregates.producers(driver, info)[1],
         )
 
     return read
@@ -77,7 +77,9 @@ def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
 
 def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
     """Return the sums by each way of grouping, exactly as a scan adds them up."""
-    costs = {by: readers.group_rows(driver, by) for by in readers.GROUPINGS if by != "profile"}
+    costs = {
+        by: aggregates.group_rows(driver, by) for by in aggregates.GROUPINGS if by != "profile"
+    }
     # The same rows in one group, so only the key is another.
     costs["profile"] = [("" if info.profile is None else info.profile, *costs["session"][0][1:])]
     return [(by, *row) for by, found in costs.items() for row in found]

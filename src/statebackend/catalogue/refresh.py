@@ -16,17 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from statebackend import scan
 from statebackend.catalogue import schema
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.look import Look, Signature, is_quiet, look, signatures
 from statebackend.catalogue.reading import Last, Reading, Row, reader
 from statebackend.catalogue.soundness import changing, check, sign, transaction
 from statebackend.errors import StorageBusy
-from statebackend.ids import is_session_id
-from statebackend.paths import session_path
-from statebackend.timestamps import to_text
-from statebackend.values import BadSession
+from statebackend.files.paths import SessionFiles
+from statebackend.scanning import scan
+from statebackend.values.ids import is_session_id
+from statebackend.values.results import BadSession
+from statebackend.values.timestamps import to_text
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
@@ -210,7 +210,7 @@ def _read_portion(
             relied_on = before if is_quiet(before, started_ns) else None
             yield _Found(one, before[0], relied_on, started_ns)
         else:
-            inode = _inode(session_path(directory, stem))
+            inode = _inode(SessionFiles.of(directory, stem).path)
             yield _Found(one, inode, None, started_ns)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statebackend.catalogue import text_schema
 from statebackend.catalogue.soundness import sign, transaction
-from statebackend.values import SCHEMA_VERSION
+from statebackend.values.recorded import SCHEMA_VERSION
 
 APPLICATION_ID = 0x53424361
 """``PRAGMA application_id`` of a catalogue: "SBCa"."""

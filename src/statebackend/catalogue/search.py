@@ -9,25 +9,20 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend import rows, scan
 from statebackend.catalogue import words
 from statebackend.catalogue.extractors import installed
 from statebackend.catalogue.file import Progress, catalogue_path, shielded, using
-from statebackend.catalogue.indexing import (
-    GONE,
-    Pending,
-    forget_gone,
-    index,
-    place_of,
-    still_same,
-)
+from statebackend.catalogue.indexing import GONE, Pending, forget_gone, index, place_of, still_same
 from statebackend.catalogue.reading import reader
 from statebackend.catalogue.refresh import Current, answer, renumber
 from statebackend.catalogue.soundness import Unsound, changing, check
 from statebackend.catalogue.text_schema import ROW_BITS, has_index, make_index
 from statebackend.errors import SessionNotFound
-from statebackend.scan import Listing
-from statebackend.values import BadSession, Producer, SearchHit, SearchResult
+from statebackend.scanning import scan
+from statebackend.scanning.scan import Listing
+from statebackend.values import rows
+from statebackend.values.recorded import Producer
+from statebackend.values.results import BadSession, SearchHit, SearchResult
 
 # When a file changed, so much of its events is read again to see whether it only grew; beside a
 # living writer, at each search.

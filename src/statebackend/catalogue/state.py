@@ -12,8 +12,8 @@ from statebackend.catalogue.file import catalogue_path, is_damage, refuse_irregu
 from statebackend.catalogue.soundness import Unsound, check, transaction
 from statebackend.catalogue.text_schema import has_index, text_bytes
 from statebackend.errors import StorageError
-from statebackend.faults import os_error
-from statebackend.paths import sqlite_uri
+from statebackend.files.paths import sqlite_uri
+from statebackend.sqlite.faults import os_error
 
 _BUSY_TIMEOUT_S = 1.0
 

@@ -11,7 +11,7 @@ from click.exceptions import Exit
 
 from statebackend import errors
 from statebackend.cli import escape, output
-from statebackend.paths import SUFFIX
+from statebackend.files.paths import SUFFIX
 
 DEBUG = "statebackend.debug"
 """The key in the Click context's ``meta`` that asks for tracebacks."""

@@ -6,19 +6,19 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from statebackend.timestamps import to_text
-from statebackend.values import (
-    BadSession,
+from statebackend.values.recorded import (
     CostTotals,
     Event,
     EventHeader,
     Producer,
     ProducerEntry,
-    Recovery,
     SessionCounts,
     SessionInfo,
     SessionStatus,
 )
+from statebackend.values.reports import Recovery
+from statebackend.values.results import BadSession
+from statebackend.values.timestamps import to_text
 
 Form = dict[str, Any]
 ROWS_LOST = "rows were lost to damage: see `statebackend doctor`"
@@ -63,7 +63,7 @@ def problem(entry: SessionInfo | BadSession) -> str | None:
 
 def recovery(value: Recovery) -> Form:
     """Return the report of a recovery as its file has it, with whole paths."""
-    from statebackend import recovery_reports
+    from statebackend.files import recovery_reports
 
     names = ("path", "original", "report", "aside")
     paths = {name: getattr(value, name) for name in names}

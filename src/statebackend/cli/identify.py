@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from statebackend.errors import InvalidValue, SessionNotFound
-from statebackend.ids import is_session_id
-from statebackend.paths import SUFFIX
+from statebackend.files.paths import SUFFIX
+from statebackend.values.ids import is_session_id
 
 if TYPE_CHECKING:
     from statebackend import StateBackend

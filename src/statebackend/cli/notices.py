@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from statebackend.cli import endings, forms, moments, output, texts
-from statebackend.paths import SUFFIX
-from statebackend.values import BadSession, Recovery
+from statebackend.files.paths import SUFFIX
+from statebackend.values.reports import Recovery
+from statebackend.values.results import BadSession
 
 _NAMED = 20
 
@@ -38,7 +39,7 @@ def lost(path: Path) -> tuple[bool, Recovery | None]:
 
     Return whether one lost anything, and the newest that did, None if no report of it can be read.
     """
-    from statebackend import header, recovery_reports
+    from statebackend.files import header, recovery_reports
 
     if not header.incomplete(str(path)):
         return (False, None)

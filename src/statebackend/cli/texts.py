@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from statebackend.cli import escape, moments
 from statebackend.cli.table import Cell, Column
-from statebackend.values import (
-    BadSession,
+from statebackend.values.recorded import (
     CostTotals,
     EventHeader,
     Producer,
     SessionInfo,
     SessionStatus,
 )
+from statebackend.values.results import BadSession
 
 TOTALS_COLUMNS = (
     Column("turns", right=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from statebackend.cli import escape, forms, output, texts
-from statebackend.values import Event
+from statebackend.values.recorded import Event
 
 MOST_CHARACTERS = 4000
 """How much of one event's text a terminal is shown."""

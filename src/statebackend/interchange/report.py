@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from statebackend.values import Recovery, SessionStatus
+from statebackend.values.recorded import SessionStatus
+from statebackend.values.reports import Recovery
 
 
 class FileOutcome(StrEnum):

@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from statebackend import models, rows
 from statebackend.repositories.statements import insert_rows, insert_text, table_of
-from statebackend.values import Cost, CostEntry, CostTotals
+from statebackend.schema import models
+from statebackend.values import rows
+from statebackend.values.recorded import Cost, CostEntry, CostTotals
 
 _INSERT = insert_text(models.CostLedger)
 _table = table_of(models.CostLedger)

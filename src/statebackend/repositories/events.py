@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select
 
-from statebackend import models, rows, timestamps
 from statebackend.repositories.pending import PendingEvent
 from statebackend.repositories.statements import insert_rows, insert_text, table_of, text_of
-from statebackend.values import Event, EventHeader
+from statebackend.schema import models
+from statebackend.values import rows, timestamps
+from statebackend.values.recorded import Event, EventHeader
 
 _INSERT = insert_text(models.Event)
 _table = table_of(models.Event)

@@ -6,10 +6,11 @@ import sqlite3
 
 from sqlalchemy import Connection, func, orm, select
 
-from statebackend import models, rows
 from statebackend.repositories import costs
 from statebackend.repositories.statements import table_of, text_of
-from statebackend.values import SessionInfo
+from statebackend.schema import models
+from statebackend.values import rows
+from statebackend.values.recorded import SessionInfo
 
 _table = table_of(models.SessionMeta)
 _ledger = table_of(models.CostLedger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from statebackend.values import Cost, EventKind, PlanItem, Producer
+from statebackend.values.recorded import Cost, EventKind, PlanItem, Producer
 
 
 @dataclass(slots=True)  # frozen would double the time of making one

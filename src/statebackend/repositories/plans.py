@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from statebackend import models, rows
 from statebackend.repositories.statements import insert_rows, insert_text, table_of
-from statebackend.values import PlanEntry, PlanItem
+from statebackend.schema import models
+from statebackend.values import rows
+from statebackend.values.recorded import PlanEntry, PlanItem
 
 _INSERT = insert_text(models.PlanItem)
 _table = table_of(models.PlanItem)

@@ -6,9 +6,10 @@ import sqlite3
 
 from sqlalchemy import Connection, select
 
-from statebackend import models, rows
 from statebackend.repositories.statements import insert_text, table_of
-from statebackend.values import Producer, ProducerEntry
+from statebackend.schema import models
+from statebackend.values import rows
+from statebackend.values.recorded import Producer, ProducerEntry
 
 _INSERT = insert_text(models.Producer, ignore_known=True)
 _table = table_of(models.Producer)

@@ -10,9 +10,8 @@ text, so a test is one assertion::
         assert revisions.problems(SESSIONS) == []
 """
 
-from statebackend import fingerprint as fingerprint
-from statebackend.testing import revisions as revisions
-from statebackend.testing import samples as samples
+from statebackend.schema import fingerprint
+from statebackend.testing import revisions, samples
 from statebackend.testing.backends import fixed_clock as fixed_clock
 from statebackend.testing.backends import fixed_ids as fixed_ids
 from statebackend.testing.backends import temporary_backend as temporary_backend

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from statebackend import appending, ids, timestamps
-from statebackend.store import StateBackend
+from statebackend.backend import StateBackend
+from statebackend.recording import appends
+from statebackend.values import ids, timestamps
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,6 +43,6 @@ def fixed_ids() -> Iterator[None]:
 
     with (
         patch.object(ids, "new_session_id", session_id),
-        patch.object(appending, "new_event_id", lambda: f"event-{next(events):08}"),
+        patch.object(appends, "new_event_id", lambda: f"event-{next(events):08}"),
     ):
         yield

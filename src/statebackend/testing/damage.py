@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from statebackend.paths import sqlite_uri, wal_path
+from statebackend.files.paths import SessionFiles, sqlite_uri
 
 
 def damage_page(path: Path, page: int | str = "events", content: bytes | None = None) -> int:
@@ -60,7 +60,7 @@ def flip_bits(
 
 
 def _root_page(path: Path, name: str) -> int:
-    mode = "mode=ro" if wal_path(path).exists() else "mode=ro&immutable=1"
+    mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=ro&immutable=1"
     query = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
     with closing(sqlite3.connect(sqlite_uri(path, mode), uri=True)) as driver:
         found = driver.execute(query, (name,)).fetchone()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from statebackend.ids import session_id_from
-from statebackend.paths import SUFFIX
-from statebackend.store import StateBackend
-from statebackend.timestamps import to_text
-from statebackend.values import Cost, Producer
+from statebackend.backend import StateBackend
+from statebackend.files.paths import SUFFIX
+from statebackend.values.ids import session_id_from
+from statebackend.values.recorded import Cost, Producer
+from statebackend.values.timestamps import to_text
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 APART = timedelta(minutes=1)

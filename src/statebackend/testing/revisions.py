@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from statebackend.migrate import SESSIONS, Chain
+from statebackend.schema.migrate import SESSIONS, Chain
 
 # What would end the one transaction of a migration, or lose what a rebuild must keep.
 _FORBIDDEN_CALLS = {

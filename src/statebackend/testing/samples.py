@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from statebackend.backend import StateBackend
 from statebackend.errors import MigrationFailed, StateBackendError
-from statebackend.migrate import SESSIONS, Chain
-from statebackend.paths import SUFFIX, sqlite_uri, wal_path
-from statebackend.store import StateBackend
+from statebackend.files.paths import SUFFIX, SessionFiles, sqlite_uri
+from statebackend.schema.migrate import SESSIONS, Chain
 
 _FAILING = '''"""Fails after it has changed something.
 
@@ -46,7 +46,7 @@ class Rows:
 
 def rows(path: Path, columns: Mapping[str, list[str]] | None = None) -> dict[str, Rows]:
     """Return what each table of the file *path* holds, or only these *columns* of these tables."""
-    mode = "mode=ro" if wal_path(path).exists() else "mode=rw"
+    mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=rw"
     driver = sqlite3.connect(sqlite_uri(path, mode), uri=True)
     try:
         driver.execute("PRAGMA query_only = ON")
@@ -91,7 +91,8 @@ def problems_of_failing(sample: Path, folder: Path, chain: Chain = SESSIONS) -> 
 
     Returns one line for each file that is not as it was, byte for byte, and one if nothing failed.
     """
-    from statebackend import engine, migrate
+    from statebackend.schema import migrate
+    from statebackend.sqlite import engine
 
     longer = _with_failing_step(chain, folder / "revisions")
     _backend, copy = _copied(sample, folder / "sessions")

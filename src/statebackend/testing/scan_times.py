@@ -13,9 +13,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+from statebackend.backend import StateBackend
 from statebackend.catalogue import Catalogue
-from statebackend.paths import SUFFIX, sqlite_uri
-from statebackend.store import StateBackend
+from statebackend.files.paths import SUFFIX, sqlite_uri
 from statebackend.testing import many
 
 EVENTS = (3, 12, 30, 60)

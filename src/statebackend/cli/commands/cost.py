@@ -10,9 +10,9 @@ import click
 from statebackend.cli import forms, identify, notices, output, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
-from statebackend.readers import CostGrouping
-from statebackend.rows import add_totals
-from statebackend.values import CostGroup
+from statebackend.scanning.aggregates import CostGrouping
+from statebackend.values.results import CostGroup
+from statebackend.values.rows import add_totals
 
 
 @click.command("cost", cls=SessionsCommand)

@@ -23,7 +23,9 @@ from statebackend.cli import (
     texts,
 )
 from statebackend.cli.options import SessionsCommand, json_option
-from statebackend.values import BadSession, Recovery, SessionInfo, SessionStatus
+from statebackend.values.recorded import SessionInfo, SessionStatus
+from statebackend.values.reports import Recovery
+from statebackend.values.results import BadSession
 
 _PACKAGES = ("statebackend", "sqlalchemy", "alembic")
 _SAFE_SQLITE = (3, 51, 3)

@@ -10,8 +10,9 @@ import click
 from statebackend.cli import endings, forms, identify, moments, output, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
-from statebackend.validation import MAX_INTEGER
-from statebackend.values import BadSession, SessionInfo, SessionStatus
+from statebackend.values.recorded import SessionInfo, SessionStatus
+from statebackend.values.results import BadSession
+from statebackend.values.validation import MAX_INTEGER
 
 _COLUMNS = (
     Column("id"),

@@ -14,7 +14,7 @@ from statebackend.cli.table import Cell, Column, write_table
 
 if TYPE_CHECKING:
     from statebackend import StateBackend
-    from statebackend.fleet import MigrationResult
+    from statebackend.bulk.migration import MigrationResult
 
 _THREADS = 4  # docs/decisions/0103
 _COLUMNS = (
@@ -64,9 +64,9 @@ def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) 
 def _migrated(
     backend: StateBackend, chosen: Sequence[str], *, dry_run: bool
 ) -> list[MigrationResult]:
-    from statebackend import fleet
+    from statebackend.bulk import migration
 
-    each = fleet.migrate_each(backend.directory, chosen, dry_run=dry_run, threads=_THREADS)
+    each = migration.migrate_each(backend.directory, chosen, dry_run=dry_run, threads=_THREADS)
     return list(progress.shown(each, len(chosen), "Looking" if dry_run else "Migrating"))
 
 

@@ -9,7 +9,7 @@ import click
 from statebackend.cli import endings, identify, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
-from statebackend.values import PlanDecision, PlanEntry
+from statebackend.values.recorded import PlanDecision, PlanEntry
 
 _ITEM_COLUMNS = (
     Column("event", right=True),

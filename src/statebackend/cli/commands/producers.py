@@ -11,7 +11,7 @@ import click
 from statebackend.cli import endings, forms, identify, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Column, write_table
-from statebackend.values import Producer, ProducerEntry
+from statebackend.values.recorded import Producer, ProducerEntry
 
 _COLUMNS = (Column("category"), Column("name", wrap=True), Column("version", wrap=True))
 _FIELDS = ("category", "name", "version")

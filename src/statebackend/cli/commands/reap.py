@@ -13,7 +13,7 @@ from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 
 if TYPE_CHECKING:
-    from statebackend.values import ReapResult
+    from statebackend.values.reports import ReapResult
 
 _COLUMNS = (
     Column("session"),

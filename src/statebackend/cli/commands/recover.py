@@ -10,8 +10,8 @@ from statebackend.cli import endings, escape, forms, identify, moments, notices,
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 from statebackend.errors import SessionLocked
-from statebackend.paths import session_path
-from statebackend.values import Finding, Recovery, TableRecovery
+from statebackend.files.paths import SessionFiles
+from statebackend.values.reports import Finding, Recovery, TableRecovery
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,13 +54,15 @@ def command(*, session: str, as_json: bool) -> None:
 
 
 def _recovered(directory: Path, session_id: str) -> Recovery | None:
-    from statebackend import StateBackend, claim, integrity
+    from statebackend import StateBackend
+    from statebackend.files import claim
+    from statebackend.verifying import verify
 
-    path = session_path(directory, session_id)
+    path = SessionFiles.of(directory, session_id).path
     if (writer := claim.writer_of(path)) is not None:
         raise SessionLocked(session_id, writer.pid, writer.host, writer.since)
     # A sound file is not opened for writing: one of an older version would be migrated.
-    if not any(_is_for_opening(finding) for finding in integrity.report(path)):
+    if not any(_is_for_opening(finding) for finding in verify.verify_file(path)):
         return None
     with StateBackend(directory).open(session_id) as session:
         return session.recovery

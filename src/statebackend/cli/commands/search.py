@@ -8,8 +8,9 @@ import click
 
 from statebackend.cli import escape, forms, identify, moments, notices, output, progress, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.validation import MAX_INTEGER
-from statebackend.values import EventKind, SearchHit
+from statebackend.values.recorded import EventKind
+from statebackend.values.results import SearchHit
+from statebackend.values.validation import MAX_INTEGER
 
 _INDENT = "    "
 

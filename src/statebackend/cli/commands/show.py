@@ -19,16 +19,16 @@ from statebackend.cli import (
     transcript,
 )
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.paths import session_path
-from statebackend.validation import MAX_INTEGER
-from statebackend.values import (
+from statebackend.files.paths import SessionFiles
+from statebackend.values.recorded import (
     CostTotals,
     EventKind,
     ProducerEntry,
-    Recovery,
     SessionCounts,
     SessionInfo,
 )
+from statebackend.values.reports import Recovery
+from statebackend.values.validation import MAX_INTEGER
 
 if TYPE_CHECKING:
     from statebackend import SessionView
@@ -83,7 +83,7 @@ def command(
         recovery = view.recovery
         if recovery is not None:
             _warn(found, recovery)
-        path = session_path(backend.directory, found)
+        path = SessionFiles.of(backend.directory, found).path
         lost, report = notices.lost(path)
         if not (events or kinds or after is not None or limit or follow):
             flagged = _write_summary(view, str(path), recovery or report, as_json=as_json)

@@ -7,7 +7,7 @@ import click
 from statebackend.cli import forms, identify, moments, notices, output, texts
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
-from statebackend.values import TreeNode
+from statebackend.values.results import TreeNode
 
 _COLUMNS = (
     Column("session"),

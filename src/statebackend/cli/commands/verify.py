@@ -15,8 +15,8 @@ from statebackend.cli.table import Cell, Column, write_table
 from statebackend.errors import SessionNotFound
 
 if TYPE_CHECKING:
-    from statebackend.fleet import VerificationResult
-    from statebackend.values import Finding
+    from statebackend.bulk.migration import VerificationResult
+    from statebackend.values.reports import Finding
 
 _THREADS = 2  # docs/decisions/0220
 _COLUMNS = (
@@ -45,13 +45,14 @@ def command(*, ids: tuple[str, ...], every: bool, as_json: bool) -> None:
     Changes nothing, also while a program writes the session. The exit code is 1 if there is damage
     or a problem; a note leaves it at 0. A bad file does not stop the others.
     """
-    from statebackend import StateBackend, fleet
+    from statebackend import StateBackend
+    from statebackend.bulk import migration
 
     if bool(ids) == every:
         raise click.UsageError("Name sessions, or give --all.")
     backend = StateBackend()
     chosen = list(backend.ids()) if every else identify.session_ids(backend, ids)
-    each = fleet.verify_each(backend.directory, chosen, threads=_THREADS)
+    each = migration.verify_each(backend.directory, chosen, threads=_THREADS)
     results = list(progress.shown(each, len(chosen), "Checking"))
     if len(ids) == 1 and isinstance(results[0].error, SessionNotFound):
         raise results[0].error

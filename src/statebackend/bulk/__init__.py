@@ -1,0 +1,1 @@
+"""Work over many sessions: questions, the tree, migration, closing stale sessions."""

@@ -1,0 +1,1 @@
+"""A session as names, bytes and locks; nothing here runs a statement."""

@@ -1,0 +1,258 @@
+"""Which session files this process has open.
+
+SQLite's POSIX locks, like the claim's, are lost when the process closes *any* descriptor of the
+file, and they do not show within the process that holds them. So this registry records what is open
+here, and whoever opens or closes one of these files with plain file calls holds its mutex.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, Protocol, Self
+from weakref import WeakSet
+
+from statebackend.errors import SessionForked, StorageBusy, StorageError
+from statebackend.files.paths import SessionFiles
+
+_FileKey = tuple[int, int]
+
+
+class WalUser(Protocol):
+    """A connection that stays on a session's WAL."""
+
+    def in_use(self) -> bool:
+        """Tell whether the WAL still has its name."""
+        ...
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.mutex = RLock()
+        self.connections: dict[_FileKey, int] = {}
+        self.inherited: set[_FileKey] = set()
+        self.reserved: set[_FileKey] = set()
+        self.keep_in_child: WeakSet[Any] = WeakSet()
+        self.watched: dict[_FileKey, list[int]] = {}
+        self.wal_users: dict[_FileKey, WeakSet[WalUser]] = {}
+
+    def enter_child(self) -> None:
+        """Drop the parent's entries, and make sure that the child closes no inherited connection.
+
+        A child that closed one would act with locks that it does not have. It could even write the
+        parent's old WAL over newer pages.
+        """
+        import ctypes
+
+        for connection in list(self.keep_in_child):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self.mutex = RLock()  # another thread of the parent may have held it
+        self.inherited |= set(self.connections)
+        self.connections.clear()
+        self.reserved.clear()
+        for descriptors in self.watched.values():
+            for descriptor in descriptors:  # drops no lock of the parent, and keeps none for it
+                os.close(descriptor)
+        self.watched.clear()
+        self.wal_users.clear()
+        self.keep_in_child.clear()
+
+
+_registry = _Registry()
+os.register_at_fork(after_in_child=_registry.enter_child)
+
+
+def mutex() -> AbstractContextManager[bool]:
+    """Return the lock under which :func:`is_untouched` stays true."""
+    return _registry.mutex
+
+
+@contextmanager
+def untouched(path: Path) -> Iterator[bool]:
+    """Tell whether this process has no connection on *path*; none is made during the block.
+
+    Only then may the file be opened and closed with plain file calls, or with ``immutable=1``.
+    Raises :class:`SessionForked` if a connection on it was inherited.
+    """
+    with _registry.mutex:
+        try:
+            found = path.stat()
+        except OSError:
+            yield True
+            return
+        yield is_untouched(SessionFiles(path).session_id, found)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Tell the same as :func:`untouched`, for long work: other files stay usable meanwhile."""
+    reserved = None
+    try:
+        with untouched(path) as free:
+            found = path.stat()
+            key = (found.st_dev, found.st_ino)
+            if key in _registry.reserved:
+                raise StorageBusy(path, "is being read or recovered by another thread; try again")
+            if free:
+                reserved = key
+                _registry.reserved.add(key)
+        yield free
+    finally:
+        if reserved is not None:
+            with _registry.mutex:
+                _registry.reserved.discard(reserved)
+
+
+@contextmanager
+def only_here(path: Path) -> Iterator[bool]:
+    """Tell whether this process has at most one connection on *path*, which was just closed.
+
+    The file may then be opened and closed with plain file calls, as in :func:`untouched`.
+    """
+    with _registry.mutex:
+        try:
+            found = path.stat()
+        except OSError:
+            yield False
+            return
+        yield _registry.connections.get((found.st_dev, found.st_ino), 0) <= 1
+
+
+def is_untouched(session_id: str, found: os.stat_result) -> bool:
+    """Tell, while :func:`mutex` is held, that no connection here is on the file with stat *found*.
+
+    A scan asks this for every file, so it costs no second stat and no generator.
+    """
+    key = (found.st_dev, found.st_ino)
+    if key in _registry.inherited:
+        raise SessionForked(session_id)
+    return key not in _registry.connections and key not in _registry.reserved
+
+
+def touched() -> frozenset[_FileKey]:
+    """Return the files that this process has a connection on, reserves, or inherited."""
+    with _registry.mutex:
+        return frozenset({*_registry.connections, *_registry.reserved, *_registry.inherited})
+
+
+class OpenFile:
+    """Records that this process has a connection on *path*, from :meth:`open` until :meth:`close`.
+
+    An interrupt at any moment leaves it recorded or not, and closing is right either way. ``key``
+    is the file's device and inode while it is recorded, else None.
+    """
+
+    key: _FileKey | None = None
+    _pid = 0  # of no process, for an object whose construction was interrupted
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> Self:
+        """Record the file, before the connection is made."""
+        try:
+            with untouched(self._path):
+                found = self._path.stat()
+                key = (found.st_dev, found.st_ino)
+                if key in _registry.reserved:
+                    raise StorageBusy(self._path, "is being recovered by another thread; try again")
+                _refuse_if_wal_is_gone(self._path, key)
+                count = _registry.connections.get(key, 0)
+                _registry.connections[key] = count + 1
+                self.key = key  # no call in between, so no signal handler either
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Record that the connection is gone; harmless when repeated, or in a child."""
+        if self._pid != os.getpid():
+            return
+        with _registry.mutex:
+            if (key := self.key) is None:
+                return
+            remaining = _registry.connections[key] - 1
+            _registry.connections[key] = remaining
+            self.key = None
+            if remaining == 0:
+                del _registry.connections[key]
+                watched = _registry.watched.get(key, [])
+                while watched:  # what an interrupt leaves serves the next connection
+                    os.close(watched.pop())
+                _registry.watched.pop(key, None)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # for one whose closing was interrupted
+            self.close()
+
+    def enter_wal(self, user: WalUser) -> None:
+        """Record that *user* is on the WAL, until :meth:`leave_wal` or its end."""
+        with _registry.mutex:
+            assert self.key is not None
+            _registry.wal_users.setdefault(self.key, WeakSet()).add(user)
+
+    def leave_wal(self, user: WalUser) -> bool:
+        """Record that *user* leaves the WAL; tell whether nobody here is on it any more."""
+        with _registry.mutex:
+            if self.key is None or (users := _registry.wal_users.get(self.key)) is None:
+                return True
+            users.discard(user)
+            if not users:
+                del _registry.wal_users[self.key]
+            return not users
+
+    def watch(self, path: Path) -> int:
+        """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
+
+        Closed earlier, it would drop SQLite's locks. A descriptor that an earlier connection left,
+        while another one is open still, is used again. Raises OSError.
+        """
+        with _registry.mutex:
+            assert self.key is not None
+            watched = _registry.watched.setdefault(self.key, [])
+            found = path.lstat()
+            for descriptor in watched:
+                if os.path.samestat(os.fstat(descriptor), found):
+                    return descriptor
+            if not _registry.wal_users.get(self.key):  # else a WAL that was removed, with its locks
+                for descriptor in [each for each in watched if os.fstat(each).st_nlink == 0]:
+                    watched.remove(descriptor)
+                    os.close(descriptor)
+            watched.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            return watched[-1]
+
+
+def refuse_if_wal_is_gone(path: Path) -> None:
+    """Raise :class:`StorageError` if the WAL that connections here are on has no name any more.
+
+    SQLite would put the next connection on the same shm, which nobody else sees.
+    """
+    with _registry.mutex, suppress(FileNotFoundError):
+        found = path.stat()
+        _refuse_if_wal_is_gone(path, (found.st_dev, found.st_ino))
+
+
+def _refuse_if_wal_is_gone(path: Path, key: _FileKey) -> None:
+    if not all(user.in_use() for user in _registry.wal_users.get(key, ())):
+        raise StorageError(
+            path,
+            "another program removed its WAL while this process had it open: close the "
+            "views and sessions of it here, and open it again",
+        )
+
+
+def keep_in_child(connection: object) -> None:
+    """Make sure that a forked child never closes *connection*, not even at its exit."""
+    _registry.keep_in_child.add(connection)

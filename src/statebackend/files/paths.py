@@ -1,0 +1,158 @@
+"""Where the session files are, and the names beside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from statebackend.values.ids import check_session_id
+
+SUFFIX = ".sqlite"
+
+
+def sessions_directory() -> Path:
+    """Return ``$XDG_STATE_HOME/agent/sessions``, absolute (SB-01).
+
+    Unset, empty and relative values fall back to ``~/.local/state``, as the XDG standard says,
+    on every system.
+    """
+    from platformdirs.unix import Unix
+
+    return Path(Unix("agent", appauthor=False).user_state_dir) / "sessions"
+
+
+def cache_directory() -> Path:
+    """Return ``$XDG_CACHE_HOME/agent``, absolute; it falls back to ``~/.cache`` likewise."""
+    from platformdirs.unix import Unix
+
+    return Path(Unix("agent", appauthor=False).user_cache_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """One session's file and the names beside it; none of them need exist.
+
+    ``path`` is ``<session_id>.sqlite`` in the sessions folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, directory: Path, session_id: str) -> Self:
+        """Return the files of a session; raise :class:`InvalidValue` for what is not a ULID."""
+        return cls(directory / (check_session_id(session_id) + SUFFIX))
+
+    @property
+    def session_id(self) -> str:
+        """Return the file's stem, which is the session's id."""
+        return self.path.name.removesuffix(SUFFIX)
+
+    @property
+    def wal(self) -> Path:
+        """Return the write-ahead log."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    @property
+    def shm(self) -> Path:
+        """Return the WAL's index, which connections share."""
+        return self.path.with_name(f"{self.path.name}-shm")
+
+    @property
+    def journal(self) -> Path:
+        """Return the rollback journal."""
+        return self.path.with_name(f"{self.path.name}-journal")
+
+    @property
+    def lock(self) -> Path:
+        """Return the claim's lock file, ``.locks/<session_id>.lock``."""
+        return self.path.parent / ".locks" / f"{self.session_id}.lock"
+
+    @property
+    def creating(self) -> Path:
+        """Return the name under which the file is built before it exists."""
+        return self.path.with_name(f"{self.path.name}.creating")
+
+    @property
+    def recovering(self) -> Path:
+        """Return the name under which a recovery builds the replacement."""
+        return self.path.with_name(f"{self.path.name}.recovering")
+
+    def corrupt(self) -> Iterator[Path]:
+        """Return the names for damaged originals: ``.corrupt``, ``.corrupt.2`` …."""
+        yield self.path.with_name(f"{self.path.name}.corrupt")
+        for number in count(2):
+            yield self.path.with_name(f"{self.path.name}.corrupt.{number}")
+
+
+class FileSignature(NamedTuple):
+    """What changes when a file is written: inode, size in bytes, times in nanoseconds."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """Return the signature in a stat."""
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def sqlite_uri(path: str | Path, parameters: str) -> str:
+    """Return SQLite's URI of *path*; ``%``, ``?`` and ``#`` in a name stay what they are."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{name}?{parameters}"
+
+
+def private_directory(path: Path) -> None:
+    """Make *path* and its missing parents, durably; what is made is for the owner only."""
+    if path.is_dir():
+        return
+    private_directory(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    path.chmod(0o700)  # whatever the umask took away
+    with suppress(PermissionError):  # a parent that may be written but not read
+        fsync_directory(path.parent)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file, durable and for its owner only. Raises :class:`FileExistsError`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)  # whatever the umask took away
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make changes of names in the folder *path* survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link_new(built: Path, path: Path) -> None:
+    """Give the finished file *built* the name *path*, never over another file.
+
+    Raises :class:`FileExistsError` when the name is taken.
+    """
+    try:
+        os.link(built, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        built.rename(path)

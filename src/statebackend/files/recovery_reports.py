@@ -1,0 +1,179 @@
+"""The reports of recoveries as files: JSON beside the damaged original."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from statebackend.files.paths import SUFFIX, SessionFiles
+from statebackend.values import timestamps
+from statebackend.values.reports import Recovery, TableRecovery
+
+_REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
+NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_log = logging.getLogger(__name__)
+
+
+def to_json(recovery: Recovery) -> dict[str, Any]:
+    """Return *recovery* as a JSON object; files are named without their folder.
+
+    ``complete``, and ``lost`` of each table, are in it as well.
+    """
+    return {
+        "session_id": recovery.session_id,
+        "original": recovery.original and recovery.original.name,
+        "report": recovery.report and recovery.report.name,
+        "aside": recovery.aside and recovery.aside.name,
+        "recovered_at": timestamps.to_text(recovery.recovered_at),
+        "complete": recovery.complete,
+        "reasons": list(recovery.reasons),
+        "tables": [{**asdict(table), "lost": table.lost} for table in recovery.tables],
+        "derived": list(recovery.derived),
+        "notes": list(recovery.notes),
+        "uncounted": list(recovery.uncounted),
+    }
+
+
+def to_text(recovery: Recovery) -> str:
+    """Return the text of the report's file."""
+    return json.dumps(to_json(recovery), indent=2) + "\n"
+
+
+def from_text(text: str, path: Path) -> Recovery:
+    """Return the report that *text* holds, the content of the file *path*.
+
+    The files it names are looked for beside it, so a folder may be moved. Raises ValueError and
+    the like where *text* is no report.
+    """
+    form = json.loads(text)
+    recovered_at = timestamps.from_text(form["recovered_at"])
+    if isinstance(recovered_at, str):
+        raise ValueError(f"{recovered_at!r} is no time")  # noqa: TRY004 - a text, but not of a time
+    return Recovery(
+        session_id=_text(form["session_id"]),
+        path=_beside(path, _text(form["session_id"]) + SUFFIX),
+        original=_named(path, form["original"]),
+        report=path,
+        aside=_named(path, form["aside"]),
+        recovered_at=recovered_at,
+        reasons=_texts(form["reasons"]),
+        tables=tuple(_table(table) for table in form["tables"]),
+        derived=_texts(form["derived"]),
+        notes=_texts(form["notes"]),
+        uncounted=_texts(form.get("uncounted", [])),  # a report of before it was told has none
+    )
+
+
+def read_all(directory: Path) -> list[Recovery]:
+    """Return every report in *directory*, newest first.
+
+    One that cannot be read is left out, with a warning in the log.
+    """
+    return _read(_reports(directory))
+
+
+def read_of(path: Path) -> list[Recovery]:
+    """Return the reports of the session file *path*, newest first, without listing its folder."""
+    return _read(_reports_of(path))
+
+
+def without_known(
+    tables: Iterable[TableRecovery], earlier: Sequence[Recovery]
+) -> Iterator[TableRecovery]:
+    """Return what was saved of each table, with the losses counted that *earlier* reports told."""
+    for table in tables:
+        told = sorted(
+            known
+            for report in earlier
+            for one in report.tables
+            if one.table == table.table
+            for known in one.missing
+        )
+        yield replace(table, known=sum(_covered(*one, told) for one in table.missing))
+
+
+def _covered(first: int, last: int, told: Iterable[tuple[int, int]]) -> int:
+    """Count the numbers from *first* to *last* that sorted ranges hold, which may overlap."""
+    count = 0
+    for start, end in told:
+        here = range(max(start, first), min(end, last) + 1)
+        count += len(here)
+        first = max(first, end + 1)
+    return count
+
+
+def tell_loss(path: Path) -> bool:
+    """Tell whether a report of the session file *path* tells of rows gone, or cannot be read."""
+    for report in _reports_of(path):
+        try:
+            if from_text(report.read_text(encoding="utf-8"), report).partial:
+                return True
+        except (OSError, *NO_REPORT):
+            return True
+    return False
+
+
+def _read(paths: Iterable[Path]) -> list[Recovery]:
+    found = []
+    for path in paths:
+        try:
+            found.append(from_text(path.read_text(encoding="utf-8"), path))
+        except (OSError, *NO_REPORT) as error:
+            _log.warning("%s: is no report of a recovery: %s", path, error)
+    return sorted(found, key=lambda one: (one.recovered_at, one.session_id), reverse=True)
+
+
+def _reports(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if _REPORT.search(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _reports_of(path: Path) -> Iterator[Path]:
+    for number, original in enumerate(SessionFiles(path).corrupt(), start=1):
+        report = Path(f"{original}.json")
+        if report.exists():
+            yield report
+        elif number > 1 and not os.path.lexists(original):  # the first alone may be moved away
+            return
+
+
+def _beside(path: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} is not a name in the folder")
+    return path.with_name(name)
+
+
+def _named(path: Path, name: object) -> Path | None:
+    return None if name is None else _beside(path, _text(name))
+
+
+def _table(form: dict[str, Any]) -> TableRecovery:
+    return TableRecovery(
+        table=_text(form["table"]),
+        kept=int(form["kept"]),
+        missing=tuple((int(first), int(last)) for first, last in form["missing"]),
+        routes={_text(route): int(count) for route, count in form["routes"].items()},
+        known=int(form.get("known", 0)),
+        repaired=int(form["repaired"]),
+        doubtful=int(form.get("doubtful", 0)),
+        orphaned=int(form["orphaned"]),
+        set_aside=int(form["set_aside"]),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _texts(values: list[object]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)

@@ -1,0 +1,236 @@
+"""Imports Claude Code transcripts: each main file and each sub-agent file becomes a session.
+
+The order of events is the file's. Session ids and event ids are derived from the source, so that
+importing a transcript again adds nothing, and a longer copy of it adds only what is new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from statebackend.errors import SessionExists, StateBackendError
+from statebackend.interchange.claude_code.events import Transcript
+from statebackend.interchange.claude_code.fields import clean_text
+from statebackend.interchange.claude_code.identity import (
+    Origin,
+    is_agent_file,
+    random_part,
+    random_part_for,
+    read_origin,
+    session_id_for,
+)
+from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
+from statebackend.interchange.claude_code.writer import SCHEMA_VERSION, Writer, settle
+from statebackend.interchange.jsonl import SourceObject, read_objects
+from statebackend.interchange.report import FileOutcome, FileReport, ImportReport, SkippedRecords
+from statebackend.values.ids import is_session_id
+
+if TYPE_CHECKING:
+    from statebackend import Session, StateBackend
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "FileOutcome",
+    "FileReport",
+    "ImportReport",
+    "ModelPrice",
+    "SkippedRecords",
+    "import_claude_code",
+    "load_prices",
+]
+
+DEFAULT_PROFILE = "claude-code"
+
+
+def import_claude_code(
+    backend: StateBackend,
+    paths: Iterable[Path],
+    *,
+    prices: Mapping[str, ModelPrice] | None = None,
+    profile: str | None = None,
+) -> ImportReport:
+    """Import transcripts into *backend*; a folder stands for every ``*.jsonl`` file below it.
+
+    A file that cannot be taken is reported as refused and does not stop the others. *prices* are
+    those of the models by name; a turn without a price goes in at 0.0 and is counted. *profile*
+    is that of the sessions made (default ``claude-code``). An interrupted import is completed by
+    the next one.
+    """
+    run = _Import(backend, prices or {}, DEFAULT_PROFILE if profile is None else profile)
+    return ImportReport(files=tuple(run.take(path, bad) for path, bad in _candidates(paths)))
+
+
+def _candidates(paths: Iterable[Path]) -> list[tuple[Path, str | None]]:
+    """List the files to take, each once, with what forbids it; main files come first."""
+    found: dict[str, tuple[Path, str | None]] = {}
+    for path in paths:
+        for file, problem in _below(path):
+            found.setdefault(os.path.realpath(file), (file, problem))
+    return sorted(found.values(), key=lambda entry: is_agent_file(entry[0]))
+
+
+def _below(path: Path) -> Iterator[tuple[Path, str | None]]:
+    if not path.is_dir():
+        yield path, None if path.is_file() else "is not a file"
+        return
+    problems: list[OSError] = []
+    empty = True
+    for folder, subfolders, names in os.walk(path, onerror=problems.append):
+        subfolders.sort()
+        for name in sorted(names):
+            if name.endswith(".jsonl"):
+                empty = False
+                file = Path(folder, name)
+                yield file, None if file.is_file() else "is not a file"
+    for error in problems:
+        yield Path(error.filename), f"cannot be read: {error.strerror}"
+    if empty and not problems:
+        yield path, "holds no *.jsonl file"
+
+
+class _Import:
+    """One call of the importer."""
+
+    def __init__(
+        self, backend: StateBackend, prices: Mapping[str, ModelPrice], profile: str
+    ) -> None:
+        self._backend = backend
+        self._prices = prices
+        self._profile = profile
+        self._sessions = {
+            random_part(session_id): session_id
+            for session_id in backend.ids()
+            if is_session_id(session_id)
+        }
+
+    def take(self, path: Path, problem: str | None) -> FileReport:
+        """Import one file, unless something is known to forbid it."""
+        refused = FileReport(path=path, outcome=FileOutcome.REFUSED, problem=problem)
+        if problem is not None:
+            return refused
+        try:
+            with path.open("rb") as file:
+                return self._take_file(path, file)
+        except OSError as error:
+            return replace(refused, problem=f"cannot be read: {error.strerror or error}")
+        except StateBackendError as error:
+            return replace(refused, problem=str(error))
+
+    def _take_file(self, path: Path, file: BinaryIO) -> FileReport:
+        origin = Origin(path.absolute())
+        transcript = Transcript(inline_sidechains=not is_agent_file(path))
+        for found in read_objects(file):
+            if isinstance(found, SourceObject):
+                origin.take(found.value)
+            transcript.take(found)
+        report = _counted(path, transcript)
+        if not origin.conversation:
+            return replace(
+                report, recorded=0, problem="no user or assistant record of Claude Code in it"
+            )
+        if origin.started_at is None:
+            return replace(
+                report, recorded=0, problem="no record with a timestamp from 1970 on in it"
+            )
+        session, outcome, notes = self._session(origin, origin.started_at)
+        with session:
+            before = session.info
+            if before.incomplete:
+                # What was lost would come back behind what was kept, its cost beside the old row.
+                return replace(
+                    report,
+                    recorded=0,
+                    session_id=before.session_id,
+                    recovery=session.recovery,
+                    problem="its session lost rows to damage; going on would mix their order "
+                    "and count cost twice; import it into another folder",
+                )
+            writer = Writer(
+                session=session,
+                transcript=transcript,
+                source_id=origin.source_id,
+                started_at=origin.started_at,
+                file=file.fileno(),
+                prices=self._prices,
+            )
+            writer.write()
+            if settle(writer, before) and outcome is FileOutcome.UNCHANGED:
+                outcome = FileOutcome.EXTENDED
+            after = session.info
+        return replace(
+            report,
+            outcome=outcome,
+            session_id=after.session_id,
+            parent_session_id=after.parent_session_id,
+            status=after.status,
+            events_added=dict(writer.added),
+            unpriced_turns=writer.unpriced_turns,
+            odd_counters=writer.odd_counters,
+            notes=notes,
+            recovery=session.recovery,
+        )
+
+    def _session(
+        self, origin: Origin, started_at: datetime
+    ) -> tuple[Session, FileOutcome, tuple[str, ...]]:
+        """Open the source's session, or create it where there is none yet."""
+        derived = session_id_for(origin.source_id, started_at)
+        # A copy that starts later has another first time, so the time of the id does not count.
+        known = self._sessions.get(random_part(derived))
+        if known is not None:
+            return self._backend.open(known), FileOutcome.UNCHANGED, ()
+        parent, depth, notes = self._parent(origin)
+        try:
+            session = self._backend.create(
+                profile=self._profile,
+                parent_session_id=parent,
+                depth=depth,
+                session_id=derived,
+                started_at=started_at,
+            )
+        except SessionExists:  # another import of the same transcript was quicker
+            session = self._backend.open(derived)
+        self._sessions[random_part(derived)] = derived
+        return session, FileOutcome.CREATED, notes
+
+    def _parent(self, origin: Origin) -> tuple[str | None, int, tuple[str, ...]]:
+        """Find the session that a sub-agent belongs to, and the sub-agent's depth.
+
+        The parent need not be imported: its id follows from its transcript, if that can be found.
+        """
+        source_id = origin.parent_source_id
+        if source_id is None:
+            return None, 0, ()
+        known = self._sessions.get(random_part_for(source_id))
+        if known is not None:
+            with self._backend.read(known, check=False) as view:
+                return known, view.info.depth + 1, ()
+        name = clean_text(source_id)
+        for path in origin.parent_paths():
+            if path.is_file():
+                parent = read_origin(path)
+                if parent.source_id == source_id and parent.started_at is not None:
+                    note = f"its parent {name!r} is not imported yet"
+                    return session_id_for(source_id, parent.started_at), 1, (note,)
+        return None, 0, (f"its parent {name!r} was not found; it became a root session",)
+
+
+def _counted(path: Path, transcript: Transcript) -> FileReport:
+    skipped = (
+        SkippedRecords(type=sort, subtype=subtype, reason=reason, count=count)
+        for (sort, subtype, reason), count in sorted(transcript.skipped.items())
+    )
+    return FileReport(
+        path=path,
+        outcome=FileOutcome.REFUSED,
+        records=transcript.records,
+        recorded=transcript.recorded,
+        skipped=tuple(skipped),
+        torn=transcript.torn,
+        shared_lines=transcript.shared_lines,
+    )

@@ -1,0 +1,1 @@
+"""Writing one session: appends, the commit queue, group commit."""

@@ -1,0 +1,1 @@
+"""The schema of a session file: models, revisions, the migration runner."""

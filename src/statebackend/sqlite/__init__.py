@@ -1,0 +1,1 @@
+"""Connections on one session file."""

@@ -1,0 +1,128 @@
+"""What a connection may do (SB-10): SQLite's authorizer, and triggers for what it does not see."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+
+from statebackend.sqlite.checkpoint import CHECKPOINT_TIMEOUT_MS
+from statebackend.sqlite.settings import BUSY_TIMEOUT_MS
+from statebackend.values.tables import APPEND_ONLY
+
+
+def allow_appends_only(driver: sqlite3.Connection) -> None:
+    """Leave a writing connection only what a sole writer does (SB-10).
+
+    It may insert into the append-only tables and update ``session_meta``. UPDATE, DELETE and
+    REPLACE elsewhere, DDL, ATTACH and every pragma that could switch this off fail.
+    """
+    _forbid_replace(driver)
+    driver.set_authorizer(authorize_writer)
+
+
+_APPEND_ONLY = "".join(
+    (
+        "PRAGMA recursive_triggers = ON; BEGIN;",
+        *(
+            f"CREATE TEMP TRIGGER {table}_is_append_only BEFORE DELETE ON main.{table} "
+            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;"
+            for table in sorted(APPEND_ONLY)
+        ),
+        "COMMIT",
+    )
+)
+
+
+def _forbid_replace(driver: sqlite3.Connection) -> None:
+    """Abort INSERT OR REPLACE, whose deletes no authorizer is asked about (SB-10).
+
+    The triggers are TEMP ones: they live in the connection, not in the file. Deletes by REPLACE
+    fire triggers only while ``recursive_triggers`` is on.
+    """
+    driver.executescript(_APPEND_ONLY)
+
+
+_ALWAYS_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+    sqlite3.SQLITE_SAVEPOINT,
+}
+
+
+# Pragmas that only tell; those in the second set change something when given a value.
+_TELLING_PRAGMAS = {
+    "collation_list",
+    "compile_options",
+    "data_version",
+    "database_list",
+    "foreign_key_check",
+    "foreign_key_list",
+    "freelist_count",
+    "function_list",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "page_count",
+    "pragma_list",
+    "quick_check",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+}
+
+
+_TELLING_WITHOUT_VALUE = {
+    "auto_vacuum",
+    "busy_timeout",
+    "cache_size",
+    "encoding",
+    "foreign_keys",
+    "journal_mode",
+    "max_page_count",
+    "page_size",
+    "query_only",
+    "read_uncommitted",
+    "recursive_triggers",
+    "schema_version",
+    "synchronous",
+    "user_version",
+    "wal_autocheckpoint",
+}
+
+
+# What the writer needs to fold its log in.
+_WRITERS_PRAGMAS = {("wal_checkpoint", "RESTART")} | {
+    ("busy_timeout", str(timeout_ms)) for timeout_ms in (BUSY_TIMEOUT_MS, CHECKPOINT_TIMEOUT_MS)
+}
+
+
+# Cached, so that asking again runs no Python: an interrupt that arrives in Python code here is
+# swallowed by the driver and taken for a refusal.
+@lru_cache(maxsize=4096)
+def authorize_reader(action: int, one: str | None, two: str | None, *_rest: str | None) -> int:
+    """Allow reading, and pragmas that only tell."""
+    if action in _ALWAYS_ALLOWED or (action == sqlite3.SQLITE_PRAGMA and _tells(one, two)):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+@lru_cache(maxsize=4096)
+def authorize_writer(
+    action: int, one: str | None, two: str | None, database: str | None, trigger: str | None
+) -> int:
+    """Allow what a sole writer does: insert into the logs, update ``session_meta``; and reading."""
+    if action == sqlite3.SQLITE_INSERT and database == "main" and one in APPEND_ONLY:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_UPDATE and database == "main" and one == "session_meta":
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and (one, two) in _WRITERS_PRAGMAS:
+        return sqlite3.SQLITE_OK
+    return authorize_reader(action, one, two, database, trigger)
+
+
+def _tells(pragma: str | None, value: str | None) -> bool:
+    return pragma in _TELLING_PRAGMAS or (pragma in _TELLING_WITHOUT_VALUE and value is None)

@@ -1,0 +1,1 @@
+"""What callers give and get; knows neither SQLite nor SQLAlchemy."""

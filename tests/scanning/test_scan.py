@@ -1,0 +1,340 @@
+"""Reading many files: the quiet way, the shared way, and what changes in between."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+
+import pytest
+
+from statebackend import BadSession, SessionDamaged, SessionInfo, StateBackend, StorageError
+from statebackend.files.paths import sqlite_uri
+from statebackend.scanning import scan
+from tests.session_files import START, UNKNOWN_ID, call, full, listing, new, path_of, sql
+
+DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
+
+
+@pytest.fixture
+def quiet(backend: StateBackend) -> Path:
+    """Return a session file that has not been changed for a while."""
+    path = path_of(backend, full(backend))
+    time.sleep(0.06)
+    return path
+
+
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note in which modes the scan connects."""
+    modes: list[str] = []
+    query = scan._query
+
+    def noting(path: Path, mode: str, *rest: object) -> object:
+        modes.append(mode)
+        return query(path, mode, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan, "_query", noting)
+    return modes
+
+
+def test_a_quiet_file_is_read_as_immutable(
+    backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection that leaves nothing behind."""
+    modes = connections(monkeypatch)
+    assert [one.session_id for one in backend.list()] == [quiet.stem]
+    assert modes == ["mode=ro&immutable=1"]
+
+
+@pytest.fixture
+def several(backend: StateBackend) -> list[str]:
+    """Return the ids of three quiet sessions, newest first."""
+    made = sorted((new(backend) for _ in range(3)), reverse=True)
+    time.sleep(0.06)
+    return made
+
+
+def descriptors() -> int:
+    """Count the files that this process has open."""
+    return len(list(DESCRIPTORS.iterdir()))
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open no file inside the block."""
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    setrlimit(RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+
+
+def in_utf_16(path: Path) -> None:
+    """Make the session file anew in SQLite's other text encoding."""
+    with closing(sqlite3.connect(path)) as old:
+        statements = list(old.iterdump())
+    path.unlink()
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA encoding = 'UTF-16le'")
+        made.execute("PRAGMA user_version = 1")
+        made.executescript("".join(statements))
+
+
+def test_quiet_files_share_one_connection(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the first: making one takes longer than attaching a file to it."""
+    made: list[str] = []
+    connect = sqlite3.connect
+
+    def noting(name: str, **options: object) -> sqlite3.Connection:
+        made.append(name)
+        return connect(name, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", noting)
+    assert [one.session_id for one in backend.scan()] == several
+    assert made == [sqlite_uri(path_of(backend, several[0]), "mode=ro&immutable=1"), ":memory:"]
+
+
+def test_a_bad_file_spoils_none_behind_it(backend: StateBackend, several: list[str]) -> None:
+    """Neither damage, a refused row nor a connection that was given up for it."""
+    path_of(backend, several[1]).write_bytes(b"no database at all " * 100)
+    sql(path_of(backend, several[2]), "DELETE FROM session_meta")
+    oldest = new(backend, started_at=START - timedelta(days=3650))
+    time.sleep(0.06)
+    first, second, third, last = backend.scan()
+    assert isinstance(first, SessionInfo)
+    assert isinstance(second, BadSession)
+    assert isinstance(third, BadSession)
+    assert (second.problem, third.problem) == (
+        "is damaged: file is not a database",
+        "is damaged: session_meta holds no row",
+    )
+    assert isinstance(last, SessionInfo)
+    assert last.session_id == oldest
+
+
+def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: list[str]) -> None:
+    """It cannot be attached to a connection in UTF-8, so it gets one of its own."""
+    before = backend.list()
+    in_utf_16(path_of(backend, several[1]))
+    time.sleep(0.06)
+    assert backend.list() == before
+
+
+@pytest.mark.parametrize("left_out", [1, 100, 4096 - 512])
+def test_a_file_that_was_cut_is_flagged_among_others_as_it_is_alone(
+    backend: StateBackend, several: list[str], left_out: int
+) -> None:
+    """Whatever is read beside it: the same row, for the same reason."""
+    path = path_of(backend, several[0])
+    os.truncate(path, path.stat().st_size - left_out)
+    time.sleep(0.06)
+    among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
+    (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
+    assert isinstance(among, BadSession)
+    assert isinstance(alone, BadSession)
+    assert among.problem == alone.problem
+    with pytest.raises(SessionDamaged):
+        backend.read(path.stem)
+
+
+def test_pages_behind_the_count_are_flagged_among_others_as_alone(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older page 1 hides what came later, however the file is read."""
+    path = path_of(backend, several[0])
+    earlier = path.read_bytes()
+    with backend.open(path.stem) as session:
+        call(session, bytes(20_000))
+    content = path.read_bytes()
+    path.write_bytes(earlier + content[len(earlier) :])
+    time.sleep(0.06)
+    (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
+    assert isinstance(alone, BadSession)
+    assert "of which its header counts" in alone.problem
+    for image_bytes in (scan._IMAGE_BYTES, 0):
+        monkeypatch.setattr(scan, "_IMAGE_BYTES", image_bytes)
+        among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
+        assert isinstance(among, BadSession)
+        assert among.problem == alone.problem
+
+
+def test_a_large_file_is_attached_and_read_alike(
+    backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small one is read whole instead; the answers are the same."""
+    time.sleep(0.06)
+    before = backend.list()
+    assert not any(isinstance(one, BadSession) for one in before)
+    monkeypatch.setattr(scan, "_IMAGE_BYTES", 0)
+    assert backend.list() == before
+
+
+@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+def test_tables_may_lie_elsewhere_in_each_file(
+    backend: StateBackend, several: list[str], page_size: int
+) -> None:
+    """SQLite keeps compiled statements for the next image whose schema has the same number."""
+    before = backend.list()
+    assert not any(isinstance(one, BadSession) for one in before)
+    tables_moved(path_of(backend, several[1]), page_size)
+    time.sleep(0.06)
+    assert backend.list() == before
+
+
+def tables_moved(path: Path, page_size: int) -> None:
+    """Make the file anew with its tables in the opposite order, the schema's number kept."""
+    with closing(sqlite3.connect(path)) as old:
+        (number,) = old.execute("PRAGMA schema_version").fetchone()
+        query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'sqlite_sequence'"
+        made_by = [sql for (sql,) in old.execute(query)]
+        tables = [sql for sql in made_by if sql.startswith("CREATE TABLE")]
+        rows = [one for one in old.iterdump() if one.startswith('INSERT INTO "')]
+    path.unlink()
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f"PRAGMA page_size = {page_size}")
+        for statement in tables[::-1] + [one for one in made_by if one not in tables]:
+            made.execute(statement)
+        made.executescript("".join(one for one in rows if "sqlite_sequence" not in one))
+        made.execute("PRAGMA user_version = 1")
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute(f"PRAGMA schema_version = {number}")
+
+
+def test_a_scan_in_waiting_holds_no_file(backend: StateBackend, several: list[str]) -> None:
+    """Between two results none is open, and one that is given up leaves nothing open."""
+    before = descriptors()
+    scanning = backend.scan()
+    next(scanning)
+    assert descriptors() == before
+    next(scanning)
+    del scanning
+    assert descriptors() == before
+
+
+def test_a_scan_may_change_threads(backend: StateBackend, several: list[str]) -> None:
+    """As any iterator may, one step after the other."""
+    scanning = backend.scan()
+    found = [next(scanning)]
+    for _ in several[1:]:
+        with ThreadPoolExecutor(1) as other:
+            found.append(other.submit(next, scanning).result())
+    assert [one.session_id for one in found] == several
+
+
+def test_running_out_of_descriptors_flags_files_and_ends_nothing(
+    backend: StateBackend, several: list[str]
+) -> None:
+    """The files that could not be opened say so; those behind are read again."""
+    scanning = backend.scan()
+    first = next(scanning)
+    with no_descriptor_left():
+        second = next(scanning)
+    third = next(scanning)
+    assert isinstance(second, BadSession)
+    assert isinstance(second.error, StorageError)
+    assert [type(first), type(third)] == [SessionInfo, SessionInfo]
+
+
+def test_a_file_changed_just_now_is_read_as_shared(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look before and after proves nothing within the grain of the clock."""
+    modes = connections(monkeypatch)
+    with backend.create("default") as session:
+        backend.list()
+        call(session)
+        backend.list()
+    assert modes in (["mode=rw", "mode=ro"], ["mode=ro", "mode=ro"])
+
+
+def test_a_change_during_the_quiet_read_is_read_again(
+    backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read meanwhile, an error too, is thrown away."""
+    read = scan._query
+
+    def disturbed(path: Path, mode: str, *rest: object) -> object:
+        if "immutable" in mode:
+            sql(path, "UPDATE session_meta SET profile = 'changed meanwhile'")
+        return read(path, mode, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan, "_query", disturbed)
+    (found,) = backend.list()
+    assert isinstance(found, SessionInfo)
+    assert found.profile == "changed meanwhile"
+
+
+def test_an_error_during_a_change_is_no_damage(
+    backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a change can look like it, so the file is read again."""
+    read = scan._query
+
+    def disturbed(path: Path, mode: str, *rest: object) -> object:
+        if "immutable" in mode:
+            os.utime(path)
+            raise SessionDamaged(path, ("half of a change",))
+        return read(path, mode, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan, "_query", disturbed)
+    (found,) = backend.list()
+    assert isinstance(found, SessionInfo)
+
+
+def test_stems_are_names_without_opening(backend: StateBackend) -> None:
+    """Session files, what is left of some, and nothing else of the folder."""
+    backend.directory.mkdir()
+    for name in (
+        "A.sqlite",
+        "B.sqlite.corrupt",
+        "C.sqlite-wal",
+        "D.sqlite-journal",
+        "A.sqlite-shm",
+        "E.sqlite-shm",
+        "F.sqlite.creating",
+        "G.txt",
+        ".sqlite3",
+        "A.sqlite-wal",
+    ):
+        (backend.directory / name).write_bytes(b"")
+    assert scan.stems(backend.directory) == ["D", "C", "B", "A"]
+
+
+def test_named_stems_come_in_the_order_given(backend: StateBackend) -> None:
+    """Those that are not there are left out."""
+    one, two = new(backend), new(backend)
+    found = list(scan.read_each(backend.directory, scan.read_summary, [two, UNKNOWN_ID, one]))
+    assert [getattr(info, "session_id", None) for info in found] == [two, one]
+
+
+def test_a_scan_is_lazy(backend: StateBackend) -> None:
+    """Files behind the one asked for are not opened."""
+    from tests.session_files import files_opened, session_files
+
+    made = sorted((new(backend) for _ in range(3)), reverse=True)
+    with files_opened() as seen:
+        next(backend.scan())
+    assert session_files(seen) == [made[0]]
+
+
+def test_a_reader_that_fails_flags_its_file(backend: StateBackend) -> None:
+    """Whatever SQLite raises for it is that file's row."""
+    new(backend)
+
+    def fails(driver: sqlite3.Connection, _info: SessionInfo) -> None:
+        driver.execute("SELECT * FROM missing")
+
+    (found,) = scan.read_each(backend.directory, fails, scan.stems(backend.directory))
+    assert isinstance(found, BadSession)
+    assert listing(backend.directory / ".locks") == []
