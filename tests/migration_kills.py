@@ -25,7 +25,9 @@ EVENTS = 30_000
 _KILLER = """
 import os, signal, sys, time
 from alembic.migration import MigrationContext
-from statebackend import StateBackend, migrate, opening
+from statebackend import StateBackend
+from statebackend.opening import opening
+from statebackend.schema import migrate
 migrate.ladder(migrate.SESSIONS)
 for line in sys.stdin:
     folder, session_id, seconds = line.split()
