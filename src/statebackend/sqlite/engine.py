@@ -39,8 +39,8 @@ def connect_for_writing(
     """Return a new connection on the existing session file *path*, WAL, durable, checked.
 
     Until ``authorizer.allow_appends_only`` is called on it, it may change the schema. *check* gets
-    the connection before that, while it cannot write. Raises what that raises, :class:`StorageUnsupported`,
-    :class:`StorageBusy` and the other storage errors.
+    the connection before that, while it cannot write. Raises what that raises,
+    :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
     """
     connection = _connect(path, sqlite_uri(path, "mode=rw"), begin="BEGIN IMMEDIATE")
     with _closed_on_error(path, connection):
