@@ -54,7 +54,7 @@ class Ours(Peer):
 
     def pragma(self, name: str) -> Any:
         """Ask the connection of the handle."""
-        return self._session._driver.execute(f"PRAGMA {name}").fetchone()[0]  # noqa: SLF001
+        return self._session._held.driver.execute(f"PRAGMA {name}").fetchone()[0]  # noqa: SLF001
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ def test_a_close_that_was_interrupted_is_finished_by_the_next(
 ) -> None:
     """Closing again frees the claim; in between nothing can be appended."""
     session = backend.create("default")
-    connection = session._connection
+    connection = session._held.connection
     with monkeypatch.context() as patch:
 
         def interrupted() -> None:

@@ -84,7 +84,7 @@ def test_writing_transactions_begin_with_the_write_lock(backend: StateBackend) -
     """None reads first and upgrades later, which no timeout helps once somebody else committed."""
     with backend.create("default") as session:
         seen: list[str] = []
-        driver = engine.driver_of(session._connection)
+        driver = engine.driver_of(session._held.connection)
         driver.set_trace_callback(seen.append)
         call(session)
         with session.batch() as batch:

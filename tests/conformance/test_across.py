@@ -206,7 +206,6 @@ def test_sb28_the_writing_side_does_not_know_the_scan(root: Path) -> None:
     for name in (
         "recording/session",
         "reading/view",
-        "recording/batch",
         "recording/appends",
         "repositories/events",
         "repositories/meta",

@@ -30,7 +30,7 @@ def test_sb40_references_are_enforced_while_writing(backend: StateBackend) -> No
     with backend.create("default") as session:
         fill(session)
         before = rows_of(session.path)
-        driver = engine.driver_of(session._connection)
+        driver = engine.driver_of(session._held.connection)
         assert driver.execute("PRAGMA foreign_keys").fetchone() == (1,)
         driver.set_authorizer(None)
         driver.execute("DROP TRIGGER temp.events_is_append_only")

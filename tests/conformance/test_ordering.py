@@ -45,7 +45,7 @@ from tests.session_files import (
 def statements(handle: Session | SessionView) -> Iterator[list[str]]:
     """Collect the SQL that a handle's connection runs."""
     seen: list[str] = []
-    driver = engine.driver_of(handle._connection)
+    driver = engine.driver_of(handle._held.connection)
     driver.set_trace_callback(seen.append)
     try:
         yield seen
@@ -170,7 +170,7 @@ def test_sb06_a_refused_append_takes_no_number(backend: StateBackend) -> None:
 def test_sb07_a_session_is_in_wal_mode_from_the_start(backend: StateBackend) -> None:
     """The file says WAL in its header, and SQLite answers wal while it is written."""
     with backend.create("default") as session:
-        driver = engine.driver_of(session._connection)
+        driver = engine.driver_of(session._held.connection)
         assert driver.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert path_of(backend, session.session_id).read_bytes()[18:20] == b"\2\2"
 

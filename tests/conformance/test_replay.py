@@ -141,7 +141,7 @@ def test_sb25_the_check_reads_producers_alone(backend: StateBackend) -> None:
     """It looks into no other table, so it is quick before anything is rendered."""
     with backend.read(full(backend)) as view:
         seen: list[str] = []
-        driver = engine.driver_of(view._connection)
+        driver = engine.driver_of(view._held.connection)
         driver.set_trace_callback(seen.append)
         view.missing_producers([])
         driver.set_trace_callback(None)

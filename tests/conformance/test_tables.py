@@ -244,7 +244,7 @@ def test_sb10_raw_sql_cannot_rewrite_through_the_writing_connection(
 ) -> None:
     """UPDATE, DELETE, REPLACE, DDL, ATTACH and the switches fail on the driver's connection."""
     with unchanged(session), pytest.raises(sqlite3.DatabaseError):
-        engine.driver_of(session._connection).execute(statement)
+        engine.driver_of(session._held.connection).execute(statement)
 
 
 @pytest.mark.conformance("SB-10")
@@ -303,7 +303,7 @@ def test_sb10_the_orm_cannot_rewrite_through_the_writing_connection(
     """Changed and deleted objects, and Core statements, fail on the writer's own connection."""
     with (
         unchanged(session),
-        orm.Session(session._connection) as writing,
+        orm.Session(session._held.connection) as writing,
         pytest.raises(DatabaseError),
     ):
         ORM_CHANGES[name](writing)

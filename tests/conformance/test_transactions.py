@@ -38,7 +38,7 @@ from tests.session_files import (
 @contextmanager
 def denied(session: Session, table: str) -> Iterator[None]:
     """Let SQLite refuse every insert into one table, in the middle of a transaction."""
-    driver = engine.driver_of(session._connection)
+    driver = engine.driver_of(session._held.connection)
 
     def authorize(action: int, one: str | None, *_rest: str | None) -> int:
         wanted = action == sqlite3.SQLITE_INSERT and one == table
@@ -54,7 +54,7 @@ def denied(session: Session, table: str) -> Iterator[None]:
 @contextmanager
 def little_room(session: Session, pages: int = 0) -> Iterator[None]:
     """Let SQLite find the file full after so many more pages."""
-    driver = engine.driver_of(session._connection)
+    driver = engine.driver_of(session._held.connection)
     driver.set_authorizer(None)
     (used,) = driver.execute("PRAGMA page_count").fetchone()
     driver.execute(f"PRAGMA max_page_count = {used + pages}")

@@ -101,7 +101,7 @@ def use_in_child_of_busy_parent(directory: str, session_id: str, use: str) -> No
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with session._lock, view._lock:
+            with session._held.lock, view._held.lock:
                 held.set()
                 done.wait()
 

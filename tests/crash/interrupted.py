@@ -28,7 +28,6 @@ from statebackend import (
     StorageError,
 )
 from statebackend.files import open_files
-from statebackend.sqlite.log_room import LogRoom
 from tests.crash.samples import MODEL, append, cost, item
 
 MOMENTS = 100
@@ -105,19 +104,6 @@ def _writes(
     sequences = [event.sequence for event in session.events()]
     assert sequences == list(range(1, MOMENTS * size + 1))
     session.close()
-
-
-def rooms(directory: str) -> None:
-    """Interrupt the making of room in a log; no descriptor may be left."""
-    log = Path(directory) / "x-wal"
-    before = set(Path("/proc/self/fd").iterdir())
-    for delay in _delays(4, 0.0005) * 3:
-        log.write_bytes(b"a" * 200_000)
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            interrupted(LogRoom(str(log)).make, delay)
-    log.unlink()
-    gc.collect()
-    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def statuses(directory: str, session_id: str) -> None:

@@ -8,8 +8,10 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from statebackend import AsyncStateBackend, StateBackend, StateBackendError
+from statebackend.aio import Opening
 from tests.crash.children import say
 
 _NOBODY = 65534
@@ -33,18 +35,18 @@ def open_as_nobody(directory: str, session_id: str) -> None:
 
 
 def append_without_threads(directory: str, session_id: str) -> None:
-    """Append through asyncio as a user who may start no thread, then as one who may again."""
+    """Use asyncio as a user who may start no thread, then as one who may again."""
     _become_nobody()
 
     async def work() -> None:
-        session = await AsyncStateBackend(directory).open(session_id)
+        backend = AsyncStateBackend(directory)
         limits = resource.getrlimit(resource.RLIMIT_NPROC)
         resource.setrlimit(resource.RLIMIT_NPROC, (1, limits[1]))
         errors = []
         for use in (
-            lambda: session.append_prompt(payload=b"", schema_version="1", event_id="refused"),
-            session.counts,
-            session.close,
+            lambda: _entered(backend.open(session_id)),
+            lambda: _entered(backend.read(session_id)),
+            backend.list,
         ):
             try:
                 await asyncio.wait_for(use(), 10)
@@ -52,12 +54,18 @@ def append_without_threads(directory: str, session_id: str) -> None:
             except (StateBackendError, TimeoutError) as error:
                 errors.append(f"{type(error).__name__}: {error}")
         resource.setrlimit(resource.RLIMIT_NPROC, limits)
+        session = await backend.open(session_id)
         await session.append_prompt(payload=b"", schema_version="1", event_id="kept")
         events = [event.id async for event in session.events()]
         await session.close()
         say([errors, events])
 
     asyncio.run(work())
+
+
+async def _entered(opening: Opening[Any]) -> None:
+    async with opening:
+        pass
 
 
 def _become_nobody() -> None:

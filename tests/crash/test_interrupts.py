@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -37,8 +36,3 @@ def test_interrupts_leave_nothing_by_halves(
     run(function, backend.directory, SESSION_ID)
     assert_whole(session_file(backend, SESSION_ID))
     assert litter(backend) == set()
-
-
-def test_an_interrupt_while_room_is_made_leaves_no_descriptor(tmp_path: Path) -> None:
-    """It belongs to no append any more, and nobody would ever close it."""
-    run(interrupted.rooms, tmp_path)

@@ -160,12 +160,12 @@ def test_write_lock_is_kept_within_a_transaction(backend: StateBackend) -> None:
     """Another process cannot get SQLite's write lock, whatever this process did meanwhile."""
     with backend.create("default") as session:
         append(session)
-        session._driver.execute("BEGIN IMMEDIATE")
+        session._held.driver.execute("BEGIN IMMEDIATE")
         for name in ("list", "scan", "tree", "cost", "copy", "read", "second writer", "doctor"):
             TOUCHES[name](backend, session)
         path = session_file(backend, session.session_id)
         assert run(children.try_write_lock, path) == ["SQLITE_BUSY"]
-        session._driver.execute("ROLLBACK")
+        session._held.driver.execute("ROLLBACK")
         (answer,) = run(children.attempt, backend.directory, session.session_id)
         assert answer["pid"] == os.getpid()
 

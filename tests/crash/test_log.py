@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 from statebackend import Session, StateBackend
-from statebackend.recording import group_commit
+from statebackend.recording import guard
 from statebackend.replay import replay
 from statebackend.schema import models
 from statebackend.sqlite import checkpoint, settings
@@ -36,7 +36,7 @@ def session(backend: StateBackend) -> Iterator[Session]:
 def limited(monkeypatch: pytest.MonkeyPatch, backend: StateBackend) -> Iterator[Session]:
     """Return such a session with lower limits for the log, so that less need be written."""
     monkeypatch.setattr(settings, "WAL_KEPT_BYTES", 3 << 20)
-    monkeypatch.setattr(group_commit, "FOLD_BYTES", 6 << 20)
+    monkeypatch.setattr(guard, "RESTART_BYTES", 6 << 20)
     with backend.open(new_session(backend, 5000)) as session:
         yield session
 
@@ -163,14 +163,16 @@ def test_a_snapshot_that_is_held_makes_the_log_grow_until_its_end(
         assert len(tried) <= 6  # it doubles in between, so waiting costs little
     write(limited, 1)
     assert Path(f"{limited.path}-wal").stat().st_size <= settings.WAL_KEPT_BYTES
-    assert limited._driver.execute("PRAGMA busy_timeout").fetchone() == (settings.BUSY_TIMEOUT_MS,)
+    assert limited._held.driver.execute("PRAGMA busy_timeout").fetchone() == (
+        settings.BUSY_TIMEOUT_MS,
+    )
     limited.close()
     assert litter(backend) == set()
 
 
 def test_a_fold_that_fails_fails_no_append(session: Session) -> None:
     """As within a transaction: the log keeps everything, and the answer is no."""
-    session._driver.execute("BEGIN IMMEDIATE")
-    assert not checkpoint.restart_wal(session._driver)
-    session._driver.execute("ROLLBACK")
-    assert checkpoint.restart_wal(session._driver)
+    session._held.driver.execute("BEGIN IMMEDIATE")
+    assert not checkpoint.restart_wal(session._held.driver)
+    session._held.driver.execute("ROLLBACK")
+    assert checkpoint.restart_wal(session._held.driver)

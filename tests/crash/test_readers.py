@@ -65,10 +65,10 @@ def test_open_write_transaction_does_not_block_a_reader(backend: StateBackend) -
         started(children.read_on_demand, backend.directory, 0) as reader,
         started(children.list_on_demand, backend.directory) as lister,
     ):
-        session._driver.execute("BEGIN IMMEDIATE")
+        session._held.driver.execute("BEGIN IMMEDIATE")
         assert reader.ask(session_id) == 5
         assert lister.ask() == [session_id]
-        session._driver.execute("ROLLBACK")
+        session._held.driver.execute("ROLLBACK")
         append(session)
         assert reader.ask(session_id) == 6
 

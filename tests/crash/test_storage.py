@@ -164,7 +164,7 @@ def test_full_disk_at_a_copy_names_the_copy(backend: StateBackend, disk: Path) -
 
 def limit_pages(session: Session, extra: int) -> int:
     """Let the file grow by so many pages only; return the limit that was in force."""
-    driver = session._driver
+    driver = session._held.driver
     driver.set_authorizer(None)
     (before,) = driver.execute("PRAGMA max_page_count").fetchone()
     (pages,) = driver.execute("PRAGMA page_count").fetchone()
@@ -184,7 +184,7 @@ def test_full_file_is_a_typed_error_and_the_session_goes_on(
             with pytest.raises(StorageFull):
                 write(session)
         count = session.counts().events
-        session._driver.execute(f"PRAGMA max_page_count = {before}")
+        session._held.driver.execute(f"PRAGMA max_page_count = {before}")
         assert append(session).sequence == count + 1
         session.set_status(SessionStatus.COMPLETED)
     assert_whole(session_file(backend, session.session_id))

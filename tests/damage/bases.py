@@ -21,7 +21,7 @@ from statebackend import (
     SessionStatus,
     StateBackend,
 )
-from statebackend.recording.batch import Batch
+from statebackend.recording.appends import Batch
 from tests.damage import layout
 from tests.damage.layout import Files, Layout, Row, Values
 from tests.session_files import cost, item, killed_writer

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus, StateBackend
-from statebackend.recording.batch import Batch
+from statebackend.recording.appends import Batch
 from statebackend.testing import fixed_clock, fixed_ids, samples
 from statebackend.values import ids
 from statebackend.values.recorded import SCHEMA_VERSION

@@ -31,8 +31,9 @@ from statebackend import (
 )
 from statebackend.files import paths
 from statebackend.opening import opening
-from statebackend.recording.batch import Batch
-from statebackend.recording.commit_queue import Unit
+from statebackend.recording.appends import Batch
+from statebackend.recording.commit_queue import Submission
+from statebackend.recording.group_commit import Committer
 from statebackend.schema import models
 from statebackend.sqlite import engine, settings
 from tests.crash.samples import MODEL, TOOL, cost, item
@@ -51,7 +52,7 @@ def backend_of(root: Path) -> StateBackend:
 
 def digest(session: Session | SessionView) -> str:
     """Return a digest over all rows, read through the handle's own connection."""
-    driver = engine.driver_of(session._connection)
+    driver = engine.driver_of(session._held.connection)
     rows = [driver.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in TABLES]
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
@@ -241,12 +242,12 @@ def live_without_folders(root: Path) -> None:
 def live_without_transactions(root: Path) -> None:
     """Live with each row committed by itself."""
 
-    def insert(session: Session, units: Sequence[Unit]) -> None:
-        session._insert(units)
-        for unit in units:
-            unit.finish()
+    def insert(committer: Committer, submissions: Sequence[Submission]) -> None:
+        committer._insert(submissions)
+        for submission in submissions:
+            submission.finish()
 
-    Session._write_units = insert  # type: ignore[assignment, method-assign]
+    Committer.commit = insert  # type: ignore[assignment, method-assign]
     live(root)
 
 
@@ -266,7 +267,7 @@ def append_twice(root: Path) -> None:
         writer.message("b", 9000)
     except StorageError as error:
         sys.stdout.write(type(error).__name__)
-        if isinstance(error, OutcomeUnknown) != writer.session._closed:
+        if isinstance(error, OutcomeUnknown) != writer.session._held.closed:
             raise AssertionError("closed, or not, against what the error says") from error
     with suppress(StorageError):
         writer.session.close()

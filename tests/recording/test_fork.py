@@ -100,7 +100,7 @@ def test_child_may_close_and_forget_what_it_inherited(backend: StateBackend) -> 
 def test_a_child_keeps_what_it_inherited_alive(backend: StateBackend) -> None:
     """Nothing frees an inherited connection: SQLite would close it with locks it does not have."""
     with backend.create("default") as session:
-        connection = session._connection
+        connection = session._held.connection
         ours = sys.getrefcount(connection)
         child = os.fork()
         if child == 0:

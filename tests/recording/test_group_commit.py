@@ -23,10 +23,11 @@ from statebackend import (
     SessionUnreadable,
     StateBackend,
     StateBackendError,
+    StorageBusy,
     StorageFull,
 )
 from statebackend.recording import commit_queue
-from statebackend.recording.commit_queue import CommitQueue, Unit
+from statebackend.recording.commit_queue import CommitQueue, Submission
 from statebackend.repositories.pending import PendingEvent
 from tests.crash.samples import MODEL, append, assert_whole, cost, item, session_file
 from tests.crash.test_storage import limit_pages
@@ -55,7 +56,7 @@ class Crowd:
 
     def ask(self, work: Callable[[], object]) -> Future[object]:
         """Let a thread do *work*, and return when it stands in line."""
-        line = self._session._line
+        line = self._session._committer._queue
         before = len(line._waiting)
         future = self._pool.submit(work)
         until = time.monotonic() + HANG_S
@@ -92,7 +93,7 @@ def in_line(session: Session) -> Iterator[Crowd]:
     """Hold the session's lock: what is asked for in the block is written after it, together."""
     crowd = Crowd(session)
     try:
-        with session._lock:
+        with session._held.lock:
             yield crowd
     finally:
         crowd.wait()
@@ -102,11 +103,11 @@ def in_line(session: Session) -> Iterator[Crowd]:
 def traced(session: Session) -> Iterator[list[str]]:
     """Note the statements that the session executes."""
     statements: list[str] = []
-    session._driver.set_trace_callback(statements.append)
+    session._held.driver.set_trace_callback(statements.append)
     try:
         yield statements
     finally:
-        session._driver.set_trace_callback(None)
+        session._held.driver.set_trace_callback(None)
 
 
 def stored(session: Session) -> list[str]:
@@ -143,24 +144,24 @@ def test_those_of_the_group_before_get_a_turn_to_come_again(
     def one_comes(seconds: float) -> None:
         turns.append(seconds)
         if len(turns) < 3:
-            line.join((Unit(()),))
+            line.join((Submission(()),))
 
     monkeypatch.setattr(time, "sleep", one_comes)
     line.gather()
     assert turns == []
-    first = [Unit(()) for _ in range(3)]
+    first = [Submission(()) for _ in range(3)]
     line.join(first)
-    assert line.take(first[0]) == first
-    next_one = Unit(())
+    assert line.take_group(first[0]) == first
+    next_one = Submission(())
     line.join((next_one,))
     line.gather()
     assert turns == [0, 0]
-    assert len(line.take(next_one)) == 3
+    assert len(line.take_group(next_one)) == 3
     line.gather()
     assert turns == [0, 0, 0, 0, 0]
-    alone = Unit(())
+    alone = Submission(())
     line.join((alone,))
-    assert line.take(alone) == [alone]
+    assert line.take_group(alone) == [alone]
     line.gather()
     assert len(turns) == 5
 
@@ -220,7 +221,7 @@ def test_an_append_that_the_driver_refuses_fails_alone(session: Session) -> None
 
 def test_a_constraint_in_another_table_fails_alone(session: Session) -> None:
     """The event of a plan whose item is refused is undone as well."""
-    driver = session._driver
+    driver = session._held.driver
     driver.set_authorizer(None)
     driver.execute(
         "CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.plan_items WHEN NEW.tool_call_id = 'bad' "
@@ -259,7 +260,7 @@ def test_new_producers_are_noted_once_with_their_first_event(session: Session) -
 
 def test_transactions_are_bounded(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In events and in bytes; one append that is larger than that is written alone."""
-    monkeypatch.setattr(commit_queue, "MAX_UNITS", 4)
+    monkeypatch.setattr(commit_queue, "MAX_SUBMISSIONS", 4)
     monkeypatch.setattr(commit_queue, "MAX_BYTES", 1000)
     with traced(session) as statements, in_line(session) as crowd:
         for number in range(8):
@@ -316,7 +317,7 @@ def test_a_full_disk_is_told_to_all_and_the_session_goes_on(session: Session) ->
     errors = [one.exception() for one in asked]
     assert all(isinstance(error, StorageFull) for error in errors)
     assert len(set(map(id, errors))) == 5
-    session._driver.execute(f"PRAGMA max_page_count = {before}")
+    session._held.driver.execute(f"PRAGMA max_page_count = {before}")
     assert append(session).sequence == 2
 
 
@@ -407,14 +408,14 @@ def test_a_follower_that_is_interrupted_leaves_the_line(session: Session) -> Non
 
 def _wait_no_longer(session: Session, event_id: str) -> None:
     """Stand in line, and be interrupted there."""
-    line = session._line
+    line = session._committer._queue
     joined = line.join
 
-    def join(units: Sequence[Unit]) -> None:
+    def join(units: Sequence[Submission]) -> None:
         joined(units)
         raise KeyboardInterrupt
 
-    line.join = join  # type: ignore[method-assign]
+    line.join = join  # type: ignore[assignment, method-assign]
     try:
         append(session, event_id)
     finally:
@@ -423,10 +424,10 @@ def _wait_no_longer(session: Session, event_id: str) -> None:
 
 def test_a_lost_leader_is_replaced(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where two interrupts in a row left a leader that does not exist, patience ends."""
-    monkeypatch.setattr(commit_queue, "PATIENCE_S", 0.05)
-    lost = Unit(())
+    monkeypatch.setattr(commit_queue, "LOST_LEADER_S", 0.05)
+    lost = Submission(())
     lost.thread = -1
-    session._line._heir = lost
+    session._committer._queue._leader = lost
     assert append(session, "one").sequence == 2
     assert append(session, "two").sequence == 3
 
@@ -436,11 +437,11 @@ def test_what_a_lost_leader_had_taken_is_settled_by_the_next(
     session: Session, committed: bool
 ) -> None:
     """Interrupted before its commit, or after it: its units are put back, or done."""
-    unit, driver = Unit(_pending(session, "taken")), session._driver
-    session._line.join((unit,))
-    taken = session._line.take(unit)
+    unit, driver = Submission(_pending(session, "taken")), session._held.driver
+    session._committer._queue.join((unit,))
+    group = session._committer._queue.take_group(unit)
     driver.execute("BEGIN IMMEDIATE")
-    session._insert(taken)
+    session._committer._insert(group)
     if committed:
         driver.execute("COMMIT")
     assert append(session, "next").sequence == 3
@@ -453,7 +454,7 @@ def _pending(session: Session, event_id: str) -> tuple[PendingEvent, ...]:
     with suppress(ZeroDivisionError), batch:
         batch.append_message(producer=MODEL, payload=b"{}", cost=cost(), event_id=event_id)
         raise ZeroDivisionError  # so that it is not written
-    return tuple(batch._pending.values())
+    return tuple(batch._collected.pending.values())
 
 
 # ── Appends within an append ─────────────────────────────────────────────────────────────────
@@ -479,90 +480,74 @@ def at_step(step: int, outer: Callable[[], object], inner: Callable[[], object])
     return left <= 0
 
 
+REENTERED: dict[str, Callable[[Session], object]] = {
+    "append": append,
+    "status": lambda session: session.set_status("completed"),
+    "close": lambda session: session.close(),
+    "read": lambda session: session.counts(),
+}
+
+
+@pytest.mark.parametrize("what", REENTERED)
 @pytest.mark.parametrize("write", [append, lambda session, name: _batch(session, name, name + "+")])
-def test_an_append_from_a_signal_handler_at_every_step(
-    session: Session, write: Callable[[Session, str], object]
+def test_a_call_from_a_signal_handler_at_every_step(
+    backend: StateBackend, write: Callable[[Session, str], object], what: str
 ) -> None:
-    """Neither waits for the other, and both are kept, whole and once."""
-    step, expected = 1, {"first"}
-    while at_step(
-        step,
-        lambda: write(session, f"outer {step}"),  # noqa: B023 - called at once
-        lambda: append(session, f"inner {step}"),  # noqa: B023
-    ):
-        expected |= {f"outer {step}", f"inner {step}"}
-        assert not session._driver.in_transaction
-        step += 1
-    expected.add(f"outer {step}")
-    assert step > 60
-    ids = stored(session)
-    assert {one for one in ids if not one.endswith("+")} == expected
-    assert len(ids) == len(set(ids))
+    """Within an append of its thread it is refused, before or after it is done; nothing is lost."""
+    step, refused, was_in_time = 1, 0, True
+    session = backend.create("default")
 
+    def call() -> None:
+        nonlocal refused
+        try:
+            REENTERED[what](session)
+        except StorageBusy:
+            refused += 1
 
-def test_a_change_of_status_from_a_signal_handler_at_every_step(session: Session) -> None:
-    """The append is before it, and kept, or after it, and refused."""
-    step = 1
-    while True:
-        kept = 0
-        with suppress(InvalidTransition):
-            again = at_step(step, lambda: append(session), lambda: session.set_status("completed"))
-            kept = 1
+    while was_in_time:
         before = session.counts().events
-        if session.info.status == "running":
-            assert not again
-            break
-        session.set_status("running")
-        append(session)
-        assert session.counts().events == before + 1
-        step += 2
-    assert kept == 1
-    assert step > 60
-
-
-def test_closing_from_a_signal_handler_at_every_step(backend: StateBackend) -> None:
-    """The append is kept, or refused as closed; never anything in between."""
-    step, closed = 1, True
-    while closed:
-        session, kept, closed = backend.create("default"), 0, True
-        with suppress(SessionClosed):
-            closed = at_step(step, lambda: append(session), session.close)  # noqa: B023
-            kept = 1
+        was_kept = False
+        with suppress(SessionClosed, InvalidTransition):  # the call came before the append
+            was_in_time = at_step(step, lambda: write(session, f"outer {step}"), call)  # noqa: B023
+            was_kept = True
         session.close()
-        with backend.read(session.session_id) as view:
-            assert view.counts().events == kept
-        assert_whole(session.path)
-        session.path.unlink()
-        step += 7
-    assert step > 60
+        session = backend.open(session.session_id)
+        assert (session.event(f"outer {step}") is not None) is was_kept
+        assert session.counts().events >= before + was_kept
+        if session.info.status != "running":
+            session.set_status("running")
+        step += 3
+    assert refused > 10
+    session.close()
+    assert_whole(session.path)
 
 
-@pytest.mark.parametrize("enters", [True, False])
-def test_an_append_from_a_telemetry_span(session: Session, enters: bool) -> None:
-    """Before, or after, the append that the span is around, which goes on."""
+def test_an_append_in_the_span_of_another_append(session: Session) -> None:
+    """It comes first, or after: the span is around the append, which has not begun or is done."""
     from statebackend import configure_telemetry
 
     class Noting:
-        """A driver that appends in its spans."""
+        """A driver that appends in its spans of appends."""
 
-        busy = False
+        is_noting = False
 
         @contextmanager
-        def span(self, name: str, **attributes: object) -> Iterator[None]:
-            """Append, once."""
-            first, self.busy = not self.busy, True
-            if first and enters:
-                append(session, "note")
+        def span(self, name: str, **_attributes: object) -> Iterator[None]:
+            """Append before and after, but for the spans of these appends."""
+            notes = name == "statebackend.append" and not self.is_noting
+            self.is_noting = True
+            if notes:
+                append(session, "before")
             yield
-            if first and not enters:
-                append(session, "note")
+            if notes:
+                append(session, "after")
 
     configure_telemetry(Noting())
     try:
         append(session, "one")
     finally:
         configure_telemetry(None)
-    assert stored(session)[1:] == (["note", "one"] if enters else ["one", "note"])
+    assert stored(session)[1:] == ["before", "one", "after"]
 
 
 def test_appends_inside_a_loop_over_the_events(session: Session) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from statebackend import BadSession, DuplicateEvent, SessionDamaged, StateBackend
-from statebackend.reading.view import Handle
+from statebackend.reading.view import SessionReads
 from statebackend.replay import replay
 from statebackend.schema import models
 from statebackend.verifying import verify
@@ -33,14 +33,16 @@ def path(backend: StateBackend) -> Path:
 
 
 @pytest.fixture(params=["view", "session"])
-def handle(request: pytest.FixtureRequest, backend: StateBackend, path: Path) -> Iterator[Handle]:
+def handle(
+    request: pytest.FixtureRequest, backend: StateBackend, path: Path
+) -> Iterator[SessionReads]:
     """Return the session, open for reading and for writing."""
     opened = backend.read(path.stem) if request.param == "view" else backend.open(path.stem)
     with opened:
         yield opened
 
 
-def test_no_event_is_lost_from_view(handle: Handle) -> None:
+def test_no_event_is_lost_from_view(handle: SessionReads) -> None:
     """U+FFFD stands for the broken bytes; the others are as they were."""
     events = list(handle.events())
     assert [event.sequence for event in events] == [1, 2, 3, 4, 5]
@@ -50,7 +52,7 @@ def test_no_event_is_lost_from_view(handle: Handle) -> None:
     assert handle.event(events[0].id) == events[0]
 
 
-def test_the_other_tables_are_read_too(handle: Handle) -> None:
+def test_the_other_tables_are_read_too(handle: SessionReads) -> None:
     """Two different broken kinds look the same, and are counted together."""
     assert [entry.cost.model_id for entry in handle.costs()] == ["a\ufffdz"]
     assert next(entry.item.tool_name for entry in handle.plan_items()) == "a\ufffdz"

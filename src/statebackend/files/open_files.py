@@ -37,7 +37,6 @@ class _Registry:
         self.inherited: set[_FileKey] = set()
         self.reserved: set[_FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
-        self.watched: dict[_FileKey, list[int]] = {}
         self.wal_users: dict[_FileKey, WeakSet[WalUser]] = {}
 
     def enter_child(self) -> None:
@@ -54,10 +53,6 @@ class _Registry:
         self.inherited |= set(self.connections)
         self.connections.clear()
         self.reserved.clear()
-        for descriptors in self.watched.values():
-            for descriptor in descriptors:  # drops no lock of the parent, and keeps none for it
-                os.close(descriptor)
-        self.watched.clear()
         self.wal_users.clear()
         self.keep_in_child.clear()
 
@@ -188,10 +183,6 @@ class OpenFile:
             self.key = None
             if remaining == 0:
                 del _registry.connections[key]
-                watched = _registry.watched.get(key, [])
-                while watched:  # what an interrupt leaves serves the next connection
-                    os.close(watched.pop())
-                _registry.watched.pop(key, None)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # for one whose closing was interrupted
@@ -212,26 +203,6 @@ class OpenFile:
             if not users:
                 del _registry.wal_users[self.key]
             return not users
-
-    def watch(self, path: Path) -> int:
-        """Return a descriptor of *path*, this file or one beside it, open as long as SQLite's.
-
-        Closed earlier, it would drop SQLite's locks. A descriptor that an earlier connection left,
-        while another one is open still, is used again. Raises OSError.
-        """
-        with _registry.mutex:
-            assert self.key is not None
-            watched = _registry.watched.setdefault(self.key, [])
-            found = path.lstat()
-            for descriptor in watched:
-                if os.path.samestat(os.fstat(descriptor), found):
-                    return descriptor
-            if not _registry.wal_users.get(self.key):  # else a WAL that was removed, with its locks
-                for descriptor in [each for each in watched if os.fstat(each).st_nlink == 0]:
-                    watched.remove(descriptor)
-                    os.close(descriptor)
-            watched.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
-            return watched[-1]
 
 
 def refuse_if_wal_is_gone(path: Path) -> None:

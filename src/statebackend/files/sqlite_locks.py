@@ -1,20 +1,22 @@
 """SQLite's own locks on an open session, which a program can lose for it.
 
 The kernel drops all POSIX locks that a process has on a file when the process closes *any*
-descriptor of it, as a host program does that reads or copies the session by itself. Another
-process then takes itself for the last one, folds the log in and deletes it, and what is written
-here later goes into a log without a name.
+descriptor of it, as a host program does that reads or copies the session with plain file calls.
+Another process then takes itself for the only one on the file, checkpoints the WAL and deletes it,
+and what is written here later goes into a WAL without a name.
 
-Locks of an open file, not of the process, survive that. Where the system has them (Linux), they
-back SQLite's own as long as the session is open. Elsewhere SQLite's are taken anew before every
-commit, which is harmless for a lock that one has.
+So the locks are taken again before every commit, which changes nothing for a lock that is still
+held, and the WAL must have its name before and after. This uses SQLite's own descriptors: a session
+needs none beside them.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,77 +24,105 @@ from statebackend.files import open_files
 from statebackend.files.open_files import OpenFile
 from statebackend.files.record_locks import locked_by
 
-# What a connection in WAL mode holds, shared, as long as it is open: start and length in bytes. It
-# is the same in every version of SQLite: its "shared" range of the file, and byte 128 of -shm.
+# What a connection in WAL mode holds, shared, while it is open: start and length in bytes. They
+# are the same in every version of SQLite: the "shared" range of the file, and byte 128 of the shm.
 _SHARED = (0x40000002, 510)
-_INDEX_IN_USE = (128, 1)
+_SHM_IN_USE = (128, 1)
 _READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
 class SqliteLocks:
-    """The locks of one connection that has read its file already.
-
-    Nothing takes them away while they are ``backed``.
-    """
+    """The locks of one connection that has read its file already."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
         self._file = file
-        self._log_text = f"{path}-wal"
-        self._given_back = False
-        self._database = file.watch(path)
-        self._index = file.watch(Path(f"{path}-shm"))
-        with open_files.mutex():
-            file.enter_wal(self)
-            self.backed = _back(self._database, _SHARED) and _back(self._index, _INDEX_IN_USE)
+        self._wal_name = f"{path}-wal"
+        self._released = False
+        self._database = _Descriptor(path)
+        self._shm = _Descriptor(f"{path}-shm")
+        file.enter_wal(self)
 
     def keep(self) -> bool:
-        """Take anew what was lost; tell if nobody has taken the log away, or is about to.
+        """Take the locks that were lost; tell whether the WAL still has its name.
 
-        To be asked before every commit, unless the locks are ``backed``.
+        To be asked before every commit. False also where another process is removing the WAL.
         """
         try:
-            fcntl.lockf(self._database, _READ, _SHARED[1], _SHARED[0])
-            fcntl.lockf(self._index, _READ, _INDEX_IN_USE[1], _INDEX_IN_USE[0])
+            fcntl.lockf(self._database.number(), _READ, _SHARED[1], _SHARED[0])
+            fcntl.lockf(self._shm.number(), _READ, _SHM_IN_USE[1], _SHM_IN_USE[0])
         except OSError:
             return False
         return self.in_use()
 
     def in_use(self) -> bool:
-        """Tell if the log and its index still have a name.
+        """Tell whether the WAL and its shm still have a name.
 
-        SQLite takes them away together, another hand maybe one of them.
+        SQLite removes both together, another program perhaps one of them.
         """
         try:
-            if os.fstat(self._index).st_nlink == 0:
+            if os.fstat(self._shm.number()).st_nlink == 0:
                 return False
-        except OSError:  # closed meanwhile, by a signal handler
+        except OSError:  # closed
             return False
-        # Not by a stat: on Linux, each write behind one has to note its time, which takes 50 µs.
-        return os.access(self._log_text, os.F_OK)
+        # Not by a stat: on Linux, each write behind one has to record its time, which takes 50 µs.
+        return os.access(self._wal_name, os.F_OK)
 
-    def give_back(self) -> None:
-        """Let SQLite, as it closes, find out whether it is the last one.
+    def release(self) -> None:
+        """Leave the WAL, before SQLite closes the connection.
 
-        A lock of the open file is in the way of SQLite's own in this process, too. If the log was
-        taken away, that is left so: no connection here is to fold its old log in. It ends with the
-        last connection.
+        If the WAL was removed, SQLite must not take this connection for the last one and checkpoint
+        the old WAL over newer pages. Where the system has locks of an open file, one on SQLite's
+        own descriptor prevents that. It ends when SQLite closes the descriptor.
         """
         with open_files.mutex():
-            if self._given_back:  # the descriptors may be closed by now
+            if self._released:
                 return
             kept = self.keep()
-            if self._file.leave_wal(self):  # the descriptors are shared
-                if not kept:
-                    _back(self._database, _SHARED)
-                elif self.backed:
-                    _set(self._database, fcntl.F_UNLCK, _SHARED)
-                    _set(self._index, fcntl.F_UNLCK, _INDEX_IN_USE)
-            self.backed = False
-            self._given_back = True
+            if self._file.leave_wal(self) and not kept:
+                _hold_against_checkpoint(self._database)
+            self._released = True
+
+
+class _Descriptor:
+    """A descriptor that SQLite has open on a file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._stat = os.lstat(path)
+        self._number = -1
+        self.number()
+
+    def number(self) -> int:
+        """Return the descriptor, another one if that was closed. Raises OSError if there is none.
+
+        It must not be closed here: that would drop SQLite's locks.
+        """
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._number), self._stat):
+                return self._number
+        for number in _open_descriptors():
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(number), self._stat):
+                    self._number = number
+                    return number
+        raise FileNotFoundError(f"no descriptor is open on inode {self._stat.st_ino}")
+
+
+def _open_descriptors() -> Iterator[int]:
+    """Return the descriptors of this process, those first that were opened last.
+
+    The kernel gives the lowest free number, so the youngest are just below the next one.
+    """
+    try:
+        following = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.close(following)
+    except OSError:  # none is free
+        following = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield from range(following - 1, -1, -1)
+    yield from (int(entry.name) for entry in Path("/dev/fd").iterdir())
 
 
 def of_reader(path: Path, file: OpenFile) -> SqliteLocks | None:
-    """Return the locks of a reading connection; None where it is on a copy, or cannot be helped."""
+    """Return the locks of a reading connection; None where it has neither WAL nor shm."""
     with suppress(OSError):
         return SqliteLocks(path, file)
     return None
@@ -113,15 +143,8 @@ def is_read_elsewhere(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _back(descriptor: int, span: tuple[int, int]) -> bool:
-    """Take a shared lock of the open file; tell if there is such a thing."""
-    return _set(descriptor, fcntl.F_RDLCK, span)
-
-
-def _set(descriptor: int, kind: int, span: tuple[int, int]) -> bool:
+def _hold_against_checkpoint(database: _Descriptor) -> None:
     if hasattr(fcntl, "F_OFD_SETLK"):
-        request = struct.pack("hhqqi4x", kind, os.SEEK_SET, *span, 0)
-        with suppress(OSError):  # a file system without; another process folds its log in just now
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-            return True
-    return False
+        request = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *_SHARED, 0)
+        with suppress(OSError):  # a file system without them; another process has the file now
+            fcntl.fcntl(database.number(), fcntl.F_OFD_SETLK, request)

@@ -170,7 +170,7 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
         if found is not None and 0 < found.user_version < SCHEMA_VERSION:
             _migrate_first(path, found.user_version)
         view = _opened(path, lambda file: _checked_reading(path, file, check=check))
-        version = migrate.user_version(engine.driver_of(view._connection))  # noqa: SLF001
+        version = migrate.user_version(engine.driver_of(view._held.connection))  # noqa: SLF001
         if version < SCHEMA_VERSION:
             # The bytes of the log showed a migration whose commit was cut off by a loss of power.
             view.close()
@@ -276,7 +276,7 @@ def _writing(path: Path, file: OpenFile, held: Claim, *, check: bool = False) ->
         if migrate.user_version(engine.driver_of(connection)) != SCHEMA_VERSION:
             migrate.upgrade(connection, path)
         authorizer.allow_appends_only(engine.driver_of(connection))
-        return Session(path, file, connection, held=held, locks=SqliteLocks(path, file))
+        return Session(path, file, connection, claim=held, locks=SqliteLocks(path, file))
     except BaseException:
         engine.close(connection)
         raise

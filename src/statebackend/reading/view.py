@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import RLock
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
 
 from sqlalchemy import Connection, func, orm, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from statebackend.errors import (
-    InvalidValue,
-    SessionClosed,
-    SessionForked,
-    StateBackendError,
-    StorageError,
-)
+from statebackend.errors import InvalidValue
 from statebackend.files import claim, header, open_files, sqlite_locks
 from statebackend.files.open_files import OpenFile
-from statebackend.files.paths import SUFFIX
+from statebackend.reading.held import HeldConnection, typed_errors
 from statebackend.repositories import costs, events, meta, plans, producers
 from statebackend.repositories.statements import table_of
 from statebackend.schema import models
 from statebackend.sqlite import engine
-from statebackend.sqlite.faults import is_undecodable, os_error, storage_error
+from statebackend.sqlite.faults import os_error
 from statebackend.values import rows, validation
 from statebackend.values.recorded import (
     CostEntry,
@@ -58,24 +48,22 @@ _Row = TypeVar("_Row", CostEntry, PlanEntry)
 _T = TypeVar("_T")
 
 
-class Handle(ABC):
-    """What a view and a session share: a life in one process, and reading committed rows.
+class SessionReads:
+    """What a view and a session share: reading committed rows, and closing.
 
     Every read is a short transaction of its own, so that no snapshot is held between two pages and
-    none keeps the log from being folded in. Methods may be called from any thread. ``recovery`` is
-    the report if the session was found damaged at this opening, else None.
+    none keeps the WAL from being checkpointed. Methods may be called from any thread; one that a
+    signal handler calls within another call of the same thread raises :class:`StorageBusy`.
+
+    ``path`` is the session's file, ``session_id`` its id. ``recovery`` is the report if the session
+    was found damaged when it was opened, else None.
     """
 
-    def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
-        self.path = path
-        self.session_id = path.name.removesuffix(SUFFIX)
+    def __init__(self, held: HeldConnection) -> None:
+        self.path = held.path
+        self.session_id = held.session_id
         self.recovery: Recovery | None = None
-        self._lock = RLock()
-        self._pid = os.getpid()
-        self._file = file
-        self._connection = connection
-        self._closing = False
-        self._closed = False
+        self._held = held
 
     def __enter__(self) -> Self:
         return self
@@ -90,20 +78,13 @@ class Handle(ABC):
 
     def close(self) -> None:
         """Close the file; harmless when repeated. The status stays as it is."""
-        if self._pid != os.getpid():
-            self._closed = True  # never the inherited connection itself: see claim.enter_child
-            return
-        with self._lock:
-            self._closing = True
-            if not self._closed:  # set last, so that closing again finishes what was interrupted
-                self._close()
-                self._file.close()
-                self._closed = True
+        self._held.close()
 
     def __del__(self) -> None:
         if sys.is_finalizing():  # modules are half gone; the kernel and SQLite clean up after us
             return
-        if not getattr(self, "_closed", True) and self._pid == os.getpid():
+        held: HeldConnection | None = getattr(self, "_held", None)
+        if held is not None and not held.closed and not held.is_forked:
             warnings.warn(
                 f"session {self.session_id} was never closed", ResourceWarning, stacklevel=2
             )
@@ -112,52 +93,8 @@ class Handle(ABC):
     def __reduce__(self) -> str:
         raise TypeError("an open session cannot be copied or pickled; hand on its session_id")
 
-    @abstractmethod
-    def _close(self) -> None: ...
-
-    @abstractmethod
-    def _reader(self) -> Connection: ...
-
-    def _check_usable(self) -> None:
-        if self._pid != os.getpid():
-            raise SessionForked(self.session_id)
-        if self._closing or self._closed:
-            raise SessionClosed(self.session_id)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._pid != os.getpid():  # before the lock, which a thread of the parent may hold
-            raise SessionForked(self.session_id)
-        with self._lock:
-            self._check_usable()
-            yield
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._locked(), typed_errors(self.path):
-            connection = self._reader()
-            connection.rollback()  # what an interrupt of the last reading may have left
-            connection.begin()  # not by `with`: interrupted at its end, it never lets go
-            try:
-                yield connection
-            finally:
-                connection.rollback()
-
     def _read(self, select_from: Callable[[Connection], _T]) -> _T:
-        """Return what is read in a transaction of its own; no text that is not UTF-8 ends it.
-
-        The driver decodes texts faster than a function here, and fails at such a one.
-        """
-        with self._locked():
-            try:
-                with self._reading() as connection:
-                    return select_from(connection)
-            except StorageError as error:
-                if not is_undecodable(error.__cause__):
-                    raise
-                engine.driver_of(self._reader()).text_factory = rows.text
-            with self._reading() as connection:
-                return select_from(connection)
+        return self._held.read(select_from)
 
     @property
     def info(self) -> SessionInfo:
@@ -314,25 +251,25 @@ class Handle(ABC):
         It has a connection of its own. Its transaction holds a snapshot, so end it (commit,
         rollback) or leave the block before long. Writing through it fails.
         """
-        file = open_files.OpenFile(self.path)  # the connection may outlive the handle's own
+        file = open_files.OpenFile(self.path)  # the connection may outlive the session's own
         try:
-            with self._locked():
+            with self._held.exclusive():
                 file.open()
             with os_error(self.path):
                 connection = engine.connect_for_reading(self.path)
-            held = None
+            locks = None
             try:
                 with typed_errors(self.path):
                     driver = engine.driver_of(connection)
                     driver.text_factory = rows.text
                     driver.execute("SELECT 1 FROM sqlite_schema").fetchone()
-                held = sqlite_locks.of_reader(self.path, file)
+                locks = sqlite_locks.of_reader(self.path, file)
                 with orm.Session(connection, autoflush=False) as session:
                     yield session
             finally:
-                if self._pid == os.getpid():
-                    if held is not None:
-                        held.give_back()
+                if not self._held.is_forked:
+                    if locks is not None:
+                        locks.release()
                     engine.close_reader(connection, self.path)
         finally:
             file.close()
@@ -367,34 +304,24 @@ class Handle(ABC):
 
     def backup_to(self, target: sqlite3.Connection) -> None:
         """Copy the whole file, as of one moment, into another SQLite database."""
-        with self._reading() as connection:
-            engine.driver_of(connection).backup(target)
+        self._read(lambda connection: engine.driver_of(connection).backup(target))
 
 
-class SessionView(Handle):
+class SessionView(SessionReads):
     """A session open for reading, also while another process writes it (SB-08).
 
     Made by :meth:`StateBackend.read`.
     """
 
     def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
-        self._locks: sqlite_locks.SqliteLocks | None = None
-        super().__init__(path, file, connection)
-        self._locks = sqlite_locks.of_reader(path, file)
+        locks = sqlite_locks.of_reader(path, file)
 
-    def _reader(self) -> Connection:
-        if self._locks is not None and not self._locks.in_use():
-            raise StorageError(
-                self.path,
-                "its log was taken away by another program, so what is shown would be old: close "
-                "this view, and open it again",
-            )
-        return self._connection
+        def release() -> None:
+            if locks is not None:
+                locks.release()
+            engine.close_reader(connection, path)
 
-    def _close(self) -> None:
-        if self._locks is not None:
-            self._locks.give_back()
-        engine.close_reader(self._connection, self.path)
+        super().__init__(HeldConnection(path, file, connection, locks=locks, release=release))
 
 
 def _kind_words(kinds: Iterable[EventKind | str]) -> frozenset[str]:
@@ -411,23 +338,3 @@ def _counts(connection: Connection) -> SessionCounts:
         for model in (models.CostLedger, models.PlanItem, models.Producer)
     }
     return SessionCounts(events=sum(by_kind.values()), by_kind=by_kind, **others)
-
-
-@contextmanager
-def typed_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite and SQLAlchemy raise inside the block into the package's own errors."""
-    try:
-        yield
-    except StateBackendError:
-        raise
-    except DBAPIError as error:
-        if isinstance(error.orig, sqlite3.Error):
-            raise storage_error(path, error.orig) from error
-        raise
-    except (AssertionError, SQLAlchemyError) as error:
-        # An interrupt inside SQLAlchemy's own tidying makes it trip over its state, and is hidden.
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
-        raise
-    except sqlite3.Error as error:
-        raise storage_error(path, error) from error

@@ -1,9 +1,10 @@
-"""Group commit: the line of threads that wait to append to one session.
+"""The queue of appends to one session that wait for their commit.
 
-Who finds nobody waiting for the session's lock waits for it, as the heir; who comes meanwhile waits
-to be told. The heir, once it has the lock, takes whatever stands in line and writes it in one
-transaction. So a lone writer waits for nobody, and the next leader is always one that is at work.
-Where the group before had several, their threads get a turn first: they mostly come again.
+The first waiter leads the next group and blocks on the session's lock; later ones block until their
+append is committed. The leader, once it has the lock, takes what is in the queue and commits it in
+one transaction. So a lone writer waits for nobody, and the next leader is always one that is at
+work. No timer waits for company: after a group of several, their threads get a turn first, since
+most of them append again.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from threading import Lock, RLock, get_ident
 
 from statebackend.repositories.pending import PendingEvent
 
-MAX_UNITS = 256
+MAX_SUBMISSIONS = 256
 MAX_BYTES = 8 * 1024 * 1024
-# Nobody waits for company by this: it ends the wait for a leader that two interrupts in a row have
-# hindered from handing its work on.
-PATIENCE_S = 1.0
+# Ends the wait for a leader that two interrupts in a row kept from handing its work on.
+LOST_LEADER_S = 1.0
 
 
-class Unit:
-    """What is kept whole or not at all: one append, or a batch.
+class Submission:
+    """What is committed whole or not at all: one append, or one batch.
 
-    Once ``done``, it has either ``sequences`` or an ``error``: a raw one of SQLite about this unit
-    alone, or the typed one of the whole transaction.
+    Once ``done``, it has either ``sequences`` or an ``error``: a raw one of SQLite about this
+    submission alone, or the typed one of the whole transaction. One that an interrupt has
+    ``withdrawn`` is never committed.
     """
 
     __slots__ = ("done", "error", "gate", "pending", "sequences", "thread", "withdrawn")
@@ -41,15 +42,10 @@ class Unit:
         self.thread = 0
         self.gate: Lock | None = None
 
-    def shut(self) -> None:
-        """Make :meth:`wait` wait."""
-        self.gate = gate = Lock()
-        gate.acquire()
-
     def wait(self) -> None:
         """Wait until this is done or has to lead, or until the leader may have been lost."""
         if self.gate is not None:
-            self.gate.acquire(timeout=PATIENCE_S)
+            self.gate.acquire(timeout=LOST_LEADER_S)
 
     def wake(self) -> None:
         """End the wait of its thread; harmless when it does not wait."""
@@ -58,109 +54,118 @@ class Unit:
                 self.gate.release()
 
     def finish(self) -> None:
-        """Say that this is done."""
+        """Mark it done."""
         self.done = True
         if self.gate is not None:
             self.wake()
 
 
 class CommitQueue:
-    """The units of one session that wait, in order, and those that are being written.
+    """The submissions of one session that wait, in order, and the group that is being committed.
 
-    An interrupt may come between any two steps; what it leaves is always put right by the next
-    that holds the session's lock.
+    An interrupt may come between any two steps; the next thread that holds the session's lock puts
+    right what it leaves.
     """
 
     def __init__(self) -> None:
-        # Held for a few steps only. Reentrant, for an append from a signal handler within them.
+        # Held for a few steps only. Reentrant, since a signal handler may run within them.
         self._mutex = RLock()
-        self._waiting: deque[Unit] = deque()
-        self._heir: Unit | None = None
-        self.company = 1  # units in the group before
-        self.taken: list[Unit] | None = None
+        self._waiting: deque[Submission] = deque()
+        self._leader: Submission | None = None
+        self.group_size = 1  # of the last group
+        self.group: list[Submission] | None = None
+
+    def is_waiting(self, thread: int) -> bool:
+        """Tell whether that thread has a submission in the queue."""
+        if not self._waiting:  # as for a lone writer
+            return False
+        with self._mutex:
+            return any(each.thread == thread and not each.withdrawn for each in self._waiting)
+
+    def join(self, submissions: Sequence[Submission]) -> None:
+        """Put *submissions* of this thread at the end, the first as leader if there is none."""
+        thread = get_ident()
+        with self._mutex:
+            for submission in submissions:
+                submission.thread = thread
+                if self._leader is None or self._leader.thread == thread:
+                    self._leader = submission
+                else:
+                    submission.gate = gate = Lock()
+                    gate.acquire()
+                self._waiting.append(submission)
 
     def gather(self) -> None:
-        """Let those come who were in the group before: they were told just now, and come again.
+        """Give other threads a turn, at most as many as the last group had submissions.
 
-        It takes no time where there was one alone, and else at most as many turns of other threads.
+        They were woken just now, and append again. It takes no time after a group of one.
         """
-        for _ in range(self.company if self.company > 1 else 0):
-            if len(self._waiting) >= self.company:
+        for _ in range(self.group_size if self.group_size > 1 else 0):
+            if len(self._waiting) >= self.group_size:
                 break
             time.sleep(0)
 
-    def join(self, units: Sequence[Unit]) -> None:
-        """Stand in line: as the heir, who waits for the session's lock, or to be told."""
-        thread = get_ident()
-        with self._mutex:
-            for unit in units:
-                unit.thread = thread
-                heir = self._heir
-                # An append from a signal handler cannot wait for the one that it interrupted.
-                if heir is None or heir.thread == thread:
-                    self._heir = unit
-                else:
-                    unit.shut()
-                self._waiting.append(unit)
+    def take_group(self, leader: Submission) -> list[Submission]:
+        """Return the next submissions to commit together, also kept in ``group``.
 
-    def take(self, leader: Unit) -> list[Unit]:
-        """Return the next units to write together; hold the session's lock.
-
-        They are also in ``taken``, unless an append in a signal handler has written them already.
+        For the thread that holds the session's lock.
         """
         with self._mutex:
             waiting = self._waiting
-            taken: list[Unit] = []
-            self.taken = taken
+            group: list[Submission] = []
+            self.group = group
             if waiting and waiting[0] is leader and len(waiting) == 1:  # as for a lone writer
-                taken.append(leader)
+                group.append(leader)
                 waiting.clear()
-                self._heir = None
-                self.company = 1
-                return taken
+                self._leader = None
+                self.group_size = 1
+                return group
             size = 0
-            while len(taken) < MAX_UNITS and waiting:
-                unit = waiting[0]
-                for one in unit.pending:
-                    size += len(one.payload)
-                if taken and size > MAX_BYTES:
+            while len(group) < MAX_SUBMISSIONS and waiting:
+                submission = waiting[0]
+                for event in submission.pending:
+                    size += len(event.payload)
+                if group and size > MAX_BYTES:
                     break
-                if not (unit.withdrawn or unit.done):
-                    taken.append(unit)
-                self._remove(unit)  # only now, so that an interrupt cannot lose it
-            if not (taken or leader.done):  # an interrupted leader has lost it
-                taken.append(leader)
+                if not (submission.withdrawn or submission.done):
+                    group.append(submission)
+                self._remove(submission)  # only now, so that an interrupt cannot lose it
+            if not (group or leader.done):  # an interrupted leader has lost it
+                group.append(leader)
             self._appoint()
-            self.company = len(taken)
-            return taken
+            self.group_size = len(group)
+            return group
 
     def put_back(self) -> None:
-        """Let those taken that are not done stand in front again; hold the session's lock."""
+        """Put those of the group that are not done in front again.
+
+        For the thread that holds the session's lock.
+        """
         with self._mutex:
-            for unit in reversed(self.taken or ()):
-                if not (unit.done or unit.withdrawn or unit in self._waiting):
-                    unit.sequences = unit.error = None
-                    self._waiting.appendleft(unit)
-            self.taken = None
+            for submission in reversed(self.group or ()):
+                if not (submission.done or submission.withdrawn or submission in self._waiting):
+                    submission.sequences = submission.error = None
+                    self._waiting.appendleft(submission)
+            self.group = None
             self._appoint()
 
-    def leave(self, unit: Unit) -> bool:
-        """Take out one whose thread was interrupted; return whether it still stood in line."""
-        unit.withdrawn = True
+    def withdraw(self, submission: Submission) -> bool:
+        """Take out one whose thread was interrupted; return whether it was still waiting."""
+        submission.withdrawn = True
         with self._mutex:
-            stood = self._remove(unit)
-            if self._heir is unit or self._heir is None:
+            was_waiting = self._remove(submission)
+            if self._leader is submission or self._leader is None:
                 self._appoint()
-            return stood
+            return was_waiting
 
-    def _remove(self, unit: Unit) -> bool:
+    def _remove(self, submission: Submission) -> bool:
         try:
-            self._waiting.remove(unit)
+            self._waiting.remove(submission)
         except ValueError:
             return False
         return True
 
     def _appoint(self) -> None:
-        heir = self._heir = self._waiting[0] if self._waiting else None
-        if heir is not None:
-            heir.wake()
+        leader = self._leader = self._waiting[0] if self._waiting else None
+        if leader is not None:
+            leader.wake()

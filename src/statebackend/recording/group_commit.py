@@ -1,259 +1,278 @@
-"""Writing what stands in line to one session: a transaction for as many as there are.
+"""Committing what is in the queue: one transaction for as many submissions as there are.
 
-Whoever leads holds the session's lock. An interrupt may end it between any two steps; whoever has
-the lock next, at the latest, finds out what became of the units that it had taken.
+The leader holds the session's lock. An interrupt may end it between any two steps; the next thread
+that holds the lock, at the latest, finds out what became of the group that it had taken.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
+from copy import copy
+from datetime import datetime
+from functools import partial
+from threading import get_ident
 
 from sqlalchemy import Connection
 
 from statebackend import telemetry
-from statebackend.errors import SessionClosed, StateBackendError
-from statebackend.files.open_files import OpenFile
-from statebackend.reading.view import Handle
-from statebackend.recording.commit_queue import CommitQueue, Unit
+from statebackend.errors import (
+    DuplicateEvent,
+    InvalidTransition,
+    OutcomeUnknown,
+    SessionForked,
+    StateBackendError,
+    StorageBusy,
+)
+from statebackend.reading.held import HeldConnection, typed_errors
+from statebackend.recording.commit_queue import CommitQueue, Submission
+from statebackend.recording.guard import Guard
 from statebackend.repositories import costs, events, meta, plans, producers
-from statebackend.sqlite import checkpoint, engine
-from statebackend.sqlite.faults import primary_code
-from statebackend.sqlite.log_room import LogRoom
-from statebackend.values.recorded import Cost, PlanItem, Producer
+from statebackend.repositories.pending import PendingEvent, same_content
+from statebackend.sqlite.faults import primary_code, storage_error
+from statebackend.values import timestamps
+from statebackend.values.recorded import Cost, PlanItem, Producer, SessionStatus
 
-# SQLite folds its log in by itself, from 4 MB on, but can begin it anew only at a moment without
-# readers. Where they overlap for ever there is none; from this length on, the writer waits for it.
-FOLD_BYTES = 16 * 1024 * 1024
-# So many commits lie between two looks at the log's length: a tenth of a small append each, and as
-# much again for the next write, which then has to note its time (Linux).
-_LOOK_EVERY = 16
-_LOOK_AT_A_YOUNG_LOG_EVERY = 4
+_RUNNING = SessionStatus.RUNNING  # a member of an enumeration is slow to look up on Python 3.11
+_TRANSITIONS: dict[str, frozenset[SessionStatus]] = {
+    SessionStatus.RUNNING: frozenset(SessionStatus) - {SessionStatus.RUNNING},
+    SessionStatus.COMPLETED: frozenset({SessionStatus.RUNNING}),
+    SessionStatus.CANCELLED: frozenset({SessionStatus.RUNNING}),
+}
 
 
-class Writer(Handle):
-    """A handle that writes for every thread that appends through it."""
+class Committer:
+    """Commits the appends of every thread to one session, and its changes of status."""
 
-    def __init__(self, path: Path, file: OpenFile, connection: Connection) -> None:
-        super().__init__(path, file, connection)
-        self._driver = engine.driver_of(connection)
-        self._line = CommitQueue()
-        self._log_text = f"{path}-wal"
-        self._log_room = LogRoom(self._log_text)
-        self._commits = 0
-        self._fold_bytes = FOLD_BYTES
+    def __init__(self, held: HeldConnection, guard: Guard) -> None:
+        self._held = held
+        self._driver = held.driver
+        self._guard = guard
+        self._queue = CommitQueue()
+        self._status = meta.select_status(self._driver)
         self._known_producers: set[Producer] = set()
-        self._last_producer: Producer | None = None  # of those: it is told without its hash
+        self._last_producer: Producer | None = None  # of those: compared without its hash
 
-    @abstractmethod
-    def _check_before_append(self) -> None:
-        """Raise if nothing can be appended now."""
+    # -- appends -------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _commit_error(self, error: sqlite3.Error) -> StateBackendError:
-        """Undo what a failed commit left, and return what is known of its outcome."""
+    def append(self, pending: Sequence[PendingEvent]) -> Sequence[int]:
+        """Commit all of *pending* in one transaction, alone or with others; return the sequences.
 
-    @abstractmethod
-    def _lost_commit(self) -> StateBackendError | None:
-        """Return the error, and close, if a commit that succeeded went nowhere."""
-
-    def _write_units(self, units: Sequence[Unit]) -> None:
-        """Return when all *units* are done: each is durable, or has its error.
-
-        They are written in this order, those of several threads in the order of their coming. After
-        an interrupt, each is written or never will be.
+        Raises :class:`DuplicateEvent`, :class:`InvalidTransition`, :class:`SessionClosed`,
+        :class:`OutcomeUnknown` and the storage errors; nothing of *pending* is then stored, but
+        after :class:`OutcomeUnknown`.
         """
-        line = self._line
+        submission = Submission(pending)
+        if telemetry.is_off():
+            self.commit((submission,))
+            if submission.error is None and submission.sequences is not None:
+                return submission.sequences
+            return self.answer(submission)
+        session_id = self._held.session_id
+        with telemetry.span("statebackend.append", session_id=session_id, events=len(pending)):
+            self.commit((submission,))
+            return self.answer(submission)
+
+    def commit(self, submissions: Sequence[Submission]) -> None:
+        """Return when all *submissions* are done: each is durable, or has its error.
+
+        They are committed in this order, those of several threads in the order of their coming.
+        After an interrupt, each is committed or never will be.
+        """
+        self._refuse_reentry()
+        queue = self._queue
         try:
-            line.join(units)
-            for unit in units:
-                if unit.gate is not None:
-                    unit.wait()
-                if not unit.done:
-                    self._lead(unit)
+            queue.join(submissions)
+            for submission in submissions:
+                if submission.gate is not None:
+                    submission.wait()
+                if not submission.done:
+                    self._lead(submission)
         except BaseException:
-            left = [line.leave(unit) for unit in units]
-            if not all(left):
-                with self._lock:  # a leader that had taken some of them is done with them
+            were_waiting = [queue.withdraw(submission) for submission in submissions]
+            if not all(were_waiting) and self._held.user != get_ident():
+                with self._held.lock:  # a leader that had taken some of them is done with them
                     pass
             raise
 
-    def _lead(self, unit: Unit) -> None:
-        """Write what stands in line, until *unit* is done."""
-        line = self._line
-        with self._lock:
-            beneath = line.taken is not None and self._settle()
-            self._roll_back()  # what an interrupted write left
+    def answer(self, submission: Submission) -> Sequence[int]:
+        """Return the sequences of a submission that is done, or raise its error."""
+        error = submission.error
+        if error is None:
+            assert submission.sequences is not None
+            return submission.sequences
+        if isinstance(error, sqlite3.Error):
+            raise self._append_error(submission, error) from error
+        if isinstance(error, StateBackendError):
+            raise copy(error) from error.__cause__  # each thread has an object of its own
+        raise error
+
+    def check_appendable(self) -> None:
+        """Raise :class:`SessionClosed`, or :class:`InvalidTransition` in a terminal status."""
+        self._held.check_usable()
+        if self._status != _RUNNING:
+            advice = "set it to running first" if self._status in _TRANSITIONS else "it is final"
+            raise InvalidTransition(
+                self._held.session_id,
+                self._status,
+                f"is {self._status}, so nothing can be appended; {advice}",
+            )
+
+    def _refuse_reentry(self) -> None:
+        held = self._held
+        if held.is_forked:
+            raise SessionForked(held.session_id)
+        held.refuse_reentry()
+        thread = get_ident()
+        if self._queue.is_waiting(thread):
+            raise StorageBusy(
+                held.path,
+                "an append of this thread waits for its commit, and this call interrupted it: "
+                "append after that one has returned, not in a signal handler",
+            )
+
+    def _lead(self, submission: Submission) -> None:
+        """Commit what is in the queue, until *submission* is done."""
+        queue, held = self._queue, self._held
+        with held.lock:
+            held.refuse_reentry()
+            held.user = get_ident()
             try:
-                while not unit.done:
-                    if line.company > 1:
-                        line.gather()
-                    taken = line.take(unit)
-                    if line.taken is taken:
-                        if telemetry.is_off():
-                            self._write_all(taken)
-                        else:
-                            self._write_in_span(taken)
-                        line.taken = None
+                self._settle()
+                while not submission.done:
+                    if queue.group_size > 1:
+                        queue.gather()
+                    group = queue.take_group(submission)
+                    self._commit_group(group)
+                    queue.group = None
+                if not held.closing:
+                    self._guard.limit_wal(self._driver)
             except BaseException:
-                unit.withdrawn = True
+                submission.withdrawn = True
                 self._settle()
                 raise
-            if beneath:
-                self._begin_anew()
-            else:
-                self._roll_back()  # what a signal handler may have begun anew too late
-                self._commits += 1
-                if self._commits % _LOOK_AT_A_YOUNG_LOG_EVERY == 0:
-                    self._tend_log()
+            finally:
+                held.user = 0
 
-    def _tend_log(self) -> None:
-        """Give a young log room, and fold a long one in.
-
-        Where a reader prevents that, it is tried again once the log has doubled.
-        """
-        if self._closing:
-            return
-        if self._log_room.is_wanted:
-            self._log_room.make()
-        if self._commits % _LOOK_EVERY:
-            return
-        try:
-            size = os.stat(self._log_text).st_size  # noqa: PTH116 - a third of a Path's time
-        except OSError:
-            return
-        if size < FOLD_BYTES:
-            self._fold_bytes = FOLD_BYTES
-        elif size >= self._fold_bytes and not checkpoint.restart_wal(self._driver):
-            self._fold_bytes = 2 * size
-
-    def _settle(self) -> bool:
-        """Put right what an interrupted leader left; hold the lock.
-
-        That leader may be gone. It may also go on beneath this, when this runs in a signal handler:
-        it then finds that its units are its own no more, and rolls back what it has begun. Return
-        whether there was one, so that :meth:`_begin_anew` is to be called at the end.
-        """
-        taken = self._line.taken
-        if taken is None:
-            self._roll_back()
-            return False
-        if taken and self._are_kept(taken):
-            for unit in taken:
-                if unit.sequences is not None or unit.error is not None:
-                    unit.finish()
+    def _settle(self) -> None:
+        """Put right what an interrupted leader left; hold the lock."""
+        group = self._queue.group
+        if group and self._is_stored(group):
+            for submission in group:
+                if submission.sequences is not None or submission.error is not None:
+                    submission.finish()
         self._roll_back()
-        self._line.put_back()
-        return True
+        if group is not None:
+            self._queue.put_back()
 
-    def _are_kept(self, taken: Sequence[Unit]) -> bool:
-        """Tell by one of their events whether the last transaction of *taken* was committed."""
-        if self._closing or self._driver.in_transaction:
+    def _is_stored(self, group: Sequence[Submission]) -> bool:
+        """Tell by one of its events whether the transaction of *group* was committed."""
+        if self._held.closing or self._driver.in_transaction:
             return False
-        for unit in taken:
-            if unit.sequences is not None and not unit.done:
-                stored = events.select_sequence(self._driver, unit.pending[-1].id)
-                return stored == unit.sequences[-1]
+        for submission in group:
+            if submission.sequences is not None and not submission.done:
+                stored = events.select_sequence(self._driver, submission.pending[-1].id)
+                return stored == submission.sequences[-1]
         return False
-
-    def _begin_anew(self) -> None:
-        """Give the write that this one interrupted a transaction that it can roll back.
-
-        Without one, what it still executes would be committed statement by statement.
-        """
-        if not self._closing and not self._driver.in_transaction:
-            self._driver.execute("BEGIN IMMEDIATE")
 
     def _roll_back(self) -> None:
         """End a transaction; SQLite does so by itself after some errors, a full disk among them."""
-        if not self._closing and self._driver.in_transaction:
+        if not self._held.closing and self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
-    def _write_in_span(self, taken: list[Unit]) -> None:
+    def _commit_group(self, group: list[Submission]) -> None:
+        if telemetry.is_off():
+            self._commit_together_or_alone(group)
+            return
         with telemetry.span(
             "statebackend.commit",
-            session_id=self.session_id,
-            appends=len(taken),
-            events=sum(len(unit.pending) for unit in taken),
+            session_id=self._held.session_id,
+            appends=len(group),
+            events=sum(len(submission.pending) for submission in group),
         ):
-            self._write_all(taken)
+            self._commit_together_or_alone(group)
 
-    def _write_all(self, taken: list[Unit]) -> None:
-        """Write in one transaction, or each in its own where one would spoil it for the others."""
-        if not self._write_together(taken, taken):
-            for unit in taken:
-                unit.sequences = unit.error = None
-            for unit in taken:
-                self._write_together(taken, (unit,))
+    def _commit_together_or_alone(self, group: list[Submission]) -> None:
+        """Commit in one transaction, or each in its own where one would spoil it for the others."""
+        if not self._commit_together(group):
+            for submission in group:
+                submission.sequences = submission.error = None
+            for submission in group:
+                self._commit_together((submission,))
 
-    def _write_together(self, taken: list[Unit], units: Sequence[Unit]) -> bool:
-        """Write *units*, of those *taken*, in one transaction, and finish them.
+    def _commit_together(self, group: Sequence[Submission]) -> bool:
+        """Commit *group* in one transaction, and finish its submissions.
 
         Return false, with nothing written, if one of several cannot be written at all.
         """
-        line = self._line
-        error = self._begin_and_insert(units)
-        if error is None and line.taken is taken:
-            error = self._commit(taken)
-        if line.taken is not taken:
-            # An append in a signal handler has written them, or they are in line again.
-            self._roll_back()
-            return True
+        error = self._insert_and_commit(group)
         if error is None:
-            known = self._known_producers
-            for unit in units:
-                if unit.error is None:
-                    for one in unit.pending:
-                        if one.producer is not self._last_producer:
-                            known.add(one.producer)
-                            self._last_producer = one.producer
-                unit.finish()
+            for submission in group:
+                if submission.error is None:
+                    for event in submission.pending:
+                        if event.producer is not self._last_producer:
+                            self._known_producers.add(event.producer)
+                            self._last_producer = event.producer
+                submission.finish()
             return True
-        if len(units) > 1 and _is_of_one(error):
+        if len(group) > 1 and _is_about_one_append(error):
             return False
-        for unit in units:
-            unit.error = error
-            unit.finish()
+        for submission in group:
+            submission.error = error
+            submission.finish()
         return True
 
-    def _begin_and_insert(self, units: Sequence[Unit]) -> Exception | None:
+    def _insert_and_commit(self, group: Sequence[Submission]) -> Exception | None:
+        driver, guard = self._driver, self._guard
         try:
-            self._check_before_append()
-            self._driver.execute("BEGIN IMMEDIATE")
-            if len(units) == 1 and len(units[0].pending) == 1:
-                self._insert_one(units[0])
+            if self._held.closing or self._status != _RUNNING:
+                self.check_appendable()
+            guard.before()
+            driver.execute("BEGIN IMMEDIATE")
+            if len(group) == 1 and len(group[0].pending) == 1:
+                self._insert_one(group[0])
             else:
-                self._insert(units)
+                self._insert(group)
         except Exception as error:  # noqa: BLE001 - others may wait for an answer, whatever it is
             self._roll_back()
-            if self._closing and not isinstance(error, StateBackendError):  # by a signal handler
-                return SessionClosed(self.session_id)
+            if guard.is_lost:
+                self._held.close_locked()
             return error
-        return None
-
-    def _commit(self, taken: list[Unit]) -> Exception | None:
         try:
-            self._driver.execute("COMMIT")
+            driver.execute("COMMIT")
         except sqlite3.Error as error:
-            if self._closing:
-                return SessionClosed(self.session_id)
-            if self._line.taken is not taken:
-                return error
             failure = self._commit_error(error)
             failure.__cause__ = error
             return failure
-        return self._lost_commit()
+        return self._check_after_commit()
 
-    def _insert_one(self, unit: Unit) -> None:
+    def _check_after_commit(self) -> StateBackendError | None:
+        error = self._guard.after()
+        if error is not None:
+            self._held.close_locked()
+        return error
+
+    def _commit_error(self, error: sqlite3.Error) -> StateBackendError:
+        """Undo what a failed commit left, and return what is known of its outcome (SB-19)."""
+        undone = self._driver.in_transaction or primary_code(error) == sqlite3.SQLITE_FULL
+        self._roll_back()
+        if undone:
+            return storage_error(self._held.path, error)
+        self._held.close_locked()
+        return OutcomeUnknown(
+            self._held.path,
+            f"the commit failed ({error}), and whether it was kept is unknown; the session is "
+            "closed: open it and append again with the same event id",
+        )
+
+    # -- the rows of a group -------------------------------------------------------------------
+
+    def _insert_one(self, submission: Submission) -> None:
         """Do for one event what :meth:`_insert` does for many: in half the time."""
         driver = self._driver
-        (pending,) = unit.pending
+        (pending,) = submission.pending
         sequence = events.insert(driver, pending)
-        if not unit.done:  # by a signal handler, which wrote it under another number
-            unit.sequences = (sequence,)
+        submission.sequences = (sequence,)
         producer = pending.producer
         if producer is not self._last_producer and producer not in self._known_producers:
             producers.insert_if_new(driver, producer, sequence)
@@ -264,67 +283,118 @@ class Writer(Handle):
         if pending.items:
             plans.insert(driver, [(sequence, pending.items)])
 
-    def _insert(self, units: Sequence[Unit]) -> None:
-        costed: list[tuple[int, Cost]] = []
-        planned: list[tuple[int, tuple[PlanItem, ...]]] = []
+    def _insert(self, group: Sequence[Submission]) -> None:
+        cost_rows: list[tuple[int, Cost]] = []
+        plan_rows: list[tuple[int, tuple[PlanItem, ...]]] = []
         first_seen: dict[Producer, int] = {}
         known, last = self._known_producers, self._last_producer
-        self._insert_events(units)
-        for unit in units:
-            for one, sequence in zip(unit.pending, unit.sequences or (), strict=False):
-                if one.producer is not last and one.producer not in known:
-                    first_seen.setdefault(one.producer, sequence)
-                if one.cost is not None:
-                    costed.append((sequence, one.cost))
-                if one.items:
-                    planned.append((sequence, one.items))
+        self._insert_events(group)
+        for submission in group:
+            for event, sequence in zip(
+                submission.pending, submission.sequences or (), strict=False
+            ):
+                if event.producer is not last and event.producer not in known:
+                    first_seen.setdefault(event.producer, sequence)
+                if event.cost is not None:
+                    cost_rows.append((sequence, event.cost))
+                if event.items:
+                    plan_rows.append((sequence, event.items))
         for producer, sequence in first_seen.items():
             producers.insert_if_new(self._driver, producer, sequence)
         if 1 in first_seen.values():
             meta.rewrite(self._driver)
-        if costed:
-            costs.insert(self._driver, costed)
-        if planned:
-            plans.insert(self._driver, planned)
+        if cost_rows:
+            costs.insert(self._driver, cost_rows)
+        if plan_rows:
+            plans.insert(self._driver, plan_rows)
 
-    def _insert_events(self, units: Sequence[Unit]) -> None:
-        """Insert the events of all, many at once, or, if one is refused, by unit."""
-        pending = [one for unit in units for one in unit.pending]
+    def _insert_events(self, group: Sequence[Submission]) -> None:
+        """Insert the events of all, many at once, or, if one is refused, by submission."""
+        pending = [event for submission in group for event in submission.pending]
         try:
             sequences = events.insert_many(self._driver, pending)
         except sqlite3.IntegrityError:
-            if len(units) == 1 or not self._driver.in_transaction:
+            if len(group) == 1 or not self._driver.in_transaction:
                 raise
             self._driver.execute("ROLLBACK")
             self._driver.execute("BEGIN IMMEDIATE")
-            for unit in units:
-                self._insert_unit(unit)
+            for submission in group:
+                self._insert_submission(submission)
             return
         first = 0
-        for unit in units:
-            after = first + len(unit.pending)
-            if not unit.done:  # by a signal handler, which wrote it under other numbers
-                unit.sequences = sequences[first:after]
+        for submission in group:
+            after = first + len(submission.pending)
+            submission.sequences = sequences[first:after]
             first = after
 
-    def _insert_unit(self, unit: Unit) -> None:
-        sequences: Sequence[int]
+    def _insert_submission(self, submission: Submission) -> None:
         try:
-            if len(unit.pending) > 1:
-                sequences = events.insert_many(self._driver, unit.pending)
+            if len(submission.pending) > 1:
+                submission.sequences = events.insert_many(self._driver, submission.pending)
             else:
-                sequences = (events.insert(self._driver, unit.pending[0]),)
+                submission.sequences = (events.insert(self._driver, submission.pending[0]),)
         except sqlite3.IntegrityError as error:
-            if len(unit.pending) > 1 or unit.done or not self._driver.in_transaction:
+            if len(submission.pending) > 1 or not self._driver.in_transaction:
                 raise
-            unit.error = error  # SQLite undid the statement, and the transaction goes on
-        else:
-            if not unit.done:
-                unit.sequences = sequences
+            submission.error = error  # SQLite undid the statement, and the transaction goes on
+
+    # -- duplicates ----------------------------------------------------------------------------
+
+    def _append_error(self, submission: Submission, error: sqlite3.Error) -> StateBackendError:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            for pending in submission.pending:
+                duplicate = self._held.read(partial(self._find, pending=pending))
+                if duplicate is not None:
+                    return duplicate
+        return storage_error(self._held.path, error)
+
+    def _find(self, connection: Connection, pending: PendingEvent) -> DuplicateEvent | None:
+        event = events.select_by_id(connection, pending.id)
+        if event is None:
+            return None
+        cost = costs.select_of_event(connection, event.sequence)
+        items = plans.select_of_event(connection, event.sequence)
+        same = same_content(event, cost, items, pending)
+        return DuplicateEvent(self._held.session_id, pending.id, event.sequence, same)
+
+    # -- status --------------------------------------------------------------------------------
+
+    def change_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
+        """Change the status in a transaction of its own, after the appends before (SB-21)."""
+        with self._held.exclusive(), typed_errors(self._held.path):
+            self._settle()
+            if target not in _TRANSITIONS.get(self._status, ()):
+                raise InvalidTransition(
+                    self._held.session_id,
+                    self._status,
+                    f"is {self._status} and cannot become {target}",
+                )
+            try:
+                self._guard.before()
+                self._update_status(target, ended_at)
+            except BaseException:
+                if self._guard.is_lost:
+                    self._held.close_locked()
+                if not self._held.closed:  # an interrupt may have come after the commit
+                    self._roll_back()
+                    self._status = meta.select_status(self._driver)
+                raise
+            self._status = target
+
+    def _update_status(self, target: SessionStatus, ended_at: datetime | None) -> None:
+        end = None if target is _RUNNING else timestamps.to_text(ended_at or timestamps.now())
+        self._driver.execute("BEGIN IMMEDIATE")
+        meta.update_status(self._driver, self._held.session_id, target, end)
+        try:
+            self._driver.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._commit_error(error) from error
+        if (lost := self._check_after_commit()) is not None:
+            raise lost
 
 
 # Errors of SQLite about the rows of one append, and not about the file; 0 are the driver's own.
-_CODES_OF_ONE = {
+_CODES_ABOUT_ONE_APPEND = {
     0,
     sqlite3.SQLITE_AUTH,
     sqlite3.SQLITE_CONSTRAINT,
@@ -334,5 +404,7 @@ _CODES_OF_ONE = {
 }
 
 
-def _is_of_one(error: Exception) -> bool:
-    return not isinstance(error, StateBackendError) and primary_code(error) in _CODES_OF_ONE
+def _is_about_one_append(error: Exception) -> bool:
+    return (
+        not isinstance(error, StateBackendError) and primary_code(error) in _CODES_ABOUT_ONE_APPEND
+    )

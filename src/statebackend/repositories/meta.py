@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy import Connection, func, orm, select
+from sqlalchemy import Connection, bindparam, func, orm, select
 
 from statebackend.repositories import costs
 from statebackend.repositories.statements import table_of, text_of
@@ -16,6 +16,11 @@ _table = table_of(models.SessionMeta)
 _ledger = table_of(models.CostLedger)
 _OTHER_DEPTH = text_of(_table.update().values(depth=-1 - _table.c.depth))
 _SELECT_STATUS = text_of(select(_table.c.status))
+_UPDATE_STATUS = text_of(
+    _table.update()
+    .values(status=bindparam("new_status"), ended_at=bindparam("new_ended_at"))
+    .where(_table.c.session_id == bindparam("id"))
+)
 
 
 def select_info(connection: Connection, *, live: bool, incomplete: bool) -> SessionInfo:
@@ -33,6 +38,18 @@ def select_status(driver: sqlite3.Connection) -> str:
     """Return the stored status word."""
     (status,) = driver.execute(_SELECT_STATUS).fetchone()
     return str(status)
+
+
+def update_status(
+    driver: sqlite3.Connection, session_id: str, status: str, ended_at_text: str | None
+) -> None:
+    """Set the status and the end, in the caller's transaction (SB-21).
+
+    Raises :class:`sqlite3.DatabaseError` when there is not exactly one row of *session_id*.
+    """
+    count = driver.execute(_UPDATE_STATUS, (status, ended_at_text, session_id)).rowcount
+    if count != 1:
+        raise sqlite3.DatabaseError(f"session_meta has {count} rows of session {session_id}")
 
 
 def rewrite(driver: sqlite3.Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from statebackend.values.recorded import Cost, EventKind, PlanItem, Producer
+from statebackend.values.recorded import Cost, Event, EventKind, PlanItem, Producer
 
 
 @dataclass(slots=True)  # frozen would double the time of making one
@@ -24,3 +24,24 @@ class PendingEvent:
     payload: bytes
     cost: Cost | None = None
     items: tuple[PlanItem, ...] = ()
+
+
+def same_content(
+    earlier: Event | PendingEvent,
+    cost: Cost | None,
+    items: tuple[PlanItem, ...],
+    repeated: PendingEvent,
+) -> bool:
+    """Tell whether *repeated* appends what *earlier*, with its cost and items, has under its id.
+
+    The time counts only if the caller of the repeated append chose it.
+    """
+    return (
+        not (repeated.timestamp_given and earlier.timestamp != repeated.timestamp)
+        and earlier.kind == repeated.kind
+        and earlier.producer == repeated.producer
+        and earlier.schema_version == repeated.schema_version
+        and earlier.payload == repeated.payload
+        and cost == repeated.cost
+        and items == repeated.items
+    )

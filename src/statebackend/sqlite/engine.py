@@ -39,7 +39,7 @@ def connect_for_writing(
     """Return a new connection on the existing session file *path*, WAL, durable, checked.
 
     Until ``authorizer.allow_appends_only`` is called on it, it may change the schema. *check* gets
-    the connection before that, while it cannot write. Raises what that raises,
+    the connection before that, while it cannot write. Raises what *check* raises,
     :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
     """
     connection = _connect(path, sqlite_uri(path, "mode=rw"), begin="BEGIN IMMEDIATE")
@@ -98,6 +98,14 @@ def close_reader(connection: Connection, path: Path) -> None:
                 stack.enter_context(closing(checkpoint.last_connection(path, "mode=ro")))
         close(connection)
     checkpoint.remove_stale_wal(path, fold=False)
+
+
+def read_by_default(connection: Connection) -> None:
+    """Let transactions of SQLAlchemy's on a writing connection be reads from here on.
+
+    Appends begin theirs on the driver connection, with BEGIN IMMEDIATE.
+    """
+    connection.info[_BEGIN] = "BEGIN"
 
 
 def connect_in_memory() -> Connection:
