@@ -25,7 +25,7 @@ def threads(lab: Lab) -> Iterator[Figure]:
 
 def tasks(lab: Lab) -> Iterator[Figure]:
     """Append the same events in one thread, and in 64 asyncio tasks to one session."""
-    yield _figure(lab, f"{TASKS} asyncio tasks, one session, FULL", 8.0, TASKS, _tasks)
+    yield _figure(lab, f"{TASKS} asyncio tasks, one session, FULL", 7.0, TASKS, _tasks)
 
 
 _Append = Callable[[list[list[Sample]]], None]

@@ -20,8 +20,10 @@ def allow_appends_only(driver: sqlite3.Connection) -> None:
     driver.set_authorizer(authorize_writer)
 
 
+# The TEMP database holds nothing but the triggers, so small pages and no cache spare 85 kB.
 _APPEND_ONLY = "".join(
     (
+        "PRAGMA temp.page_size = 512; PRAGMA temp.cache_size = 1;",
         "PRAGMA recursive_triggers = ON; BEGIN;",
         *(
             f"CREATE TEMP TRIGGER {table}_is_append_only BEFORE DELETE ON main.{table} "

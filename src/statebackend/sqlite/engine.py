@@ -171,7 +171,7 @@ def _create() -> sqlite3.Connection:
         timeout=settings.BUSY_TIMEOUT_MS / 1000,  # set before anything can find the file busy
         isolation_level=None,
         check_same_thread=False,  # a handle may move between threads; its lock serialises use
-        cached_statements=256,
+        cached_statements=8,  # those of an append and of a read; more take 2.5 kB each
         **legacy,
     )
     return connection
