@@ -25,7 +25,7 @@ from statebackend import (
     StorageError,
 )
 from statebackend.files import paths, recovery_reports
-from statebackend.opening import opening
+from statebackend.opening.write import open_for_writing
 from statebackend.recovery import recover as recovery
 from statebackend.recovery.salvage import salvage
 from tests.chains import make_chain, program_of
@@ -275,7 +275,7 @@ def test_a_session_in_the_middle_of_its_recovery_is_refused_to_readers(
         assert len(list(view.events())) == 5
     assert kept_files(backend.directory) == before
     with pytest.raises(SessionDamaged, match="interrupted"):
-        opening.open_undamaged(path)
+        open_for_writing(path, may_recover=False)
     done = recover(backend, session_id)
     assert (done.reasons, told(done, "events").kept) == (reasons, 5)
 
@@ -422,7 +422,7 @@ def test_a_reader_elsewhere_stops_a_recovery(backend: StateBackend) -> None:
 
 _OPEN_EIGHT_TIMES = """
     import os, sys
-    from statebackend import SessionLocked, StateBackend, opening, replay
+    from statebackend import SessionLocked, StateBackend, replay
     gate, opener = os.pipe()
     children = []
     for _number in range(8):

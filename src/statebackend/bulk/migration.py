@@ -189,7 +189,7 @@ def _bring(path: Path, found: int, *, dry_run: bool) -> Outcome:
         raise SessionLocked(path.name.removesuffix(SUFFIX), writer.pid, writer.host, writer.since)
     if dry_run:
         return Outcome.OUTDATED
-    from statebackend.opening import opening
+    from statebackend.opening.write import open_for_writing
 
-    opening.bring_up(path)
+    open_for_writing(path, may_recover=False).close()
     return Outcome.MIGRATED

@@ -94,9 +94,9 @@ def _reap(
 
 
 def _close(path: Path, status: SessionStatus) -> ReapResult:
-    from statebackend.opening import opening
+    from statebackend.opening.write import open_for_writing
 
-    with opening.open_undamaged(path) as session:
+    with open_for_writing(path, may_recover=False) as session:
         info = session.info
         if info.status != SessionStatus.RUNNING:  # its writer came back meanwhile, and ended it
             return _result(info, ReapOutcome.ENDED, info.ended_at)

@@ -48,7 +48,7 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         begun = header.original_of(path)
         building = _Building(path)
         if begun is not None:
-            reasons = _reasons_told(begun) or reasons or ("a recovery was interrupted",)
+            reasons = _reasons_told(begun) or ("a recovery was interrupted",)
             if not _report_path(begun).exists():  # nothing of the session was moved yet
                 with suppress(FileNotFoundError):
                     _aside_path(begun).replace(building.aside)
