@@ -522,7 +522,7 @@ def test_a_log_broken_before_its_last_commit_is_damage(backend: StateBackend) ->
     size = log.stat().st_size
     flip_bits(log, 1, first=32 + 24, last=32 + 24 + 4_095)
     assert log.stat().st_size == size
-    assert any(one.startswith("damage log: ") for one in told(path))
+    assert any(one.startswith("damage wal: ") for one in told(path))
 
 
 def test_no_name_but_that_of_a_session(path: Path) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import EventKind, PlanDecision, ProducerCategory, SessionStatus
-from statebackend.values.reports import Finding, Recovery
+from statebackend.values.reports import Finding, FindingCode, Recovery
 
 Check = Callable[[sqlite3.Connection], Iterator[Finding]]
 _Rule = tuple[str, str]
@@ -244,7 +244,7 @@ def _references(driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]) -
         )
 
 
-_RELATIONS: tuple[tuple[str, str, str], ...] = (
+_RELATIONS: tuple[tuple[FindingCode, str, str], ...] = (
     (
         "ledger",
         "cost_ledger: {} of an event that is no message",
@@ -290,7 +290,9 @@ _RELATIONS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _relation(driver: sqlite3.Connection, *, what: str, told: str, query: str) -> Iterator[Finding]:
+def _relation(
+    driver: sqlite3.Connection, *, what: FindingCode, told: str, query: str
+) -> Iterator[Finding]:
     (count,) = driver.execute(query).fetchone()
     if count:
         yield Finding(severity="problem", what=what, text=told.format(rows(count)), count=count)

@@ -26,7 +26,7 @@ from statebackend.sqlite import engine, integrity, wal_check
 from statebackend.sqlite.faults import os_error, primary_code, read_error
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SCHEMA_VERSION
-from statebackend.values.reports import Finding, Severity
+from statebackend.values.reports import Finding, FindingCode, Severity
 from statebackend.values.tables import TABLES
 from statebackend.verifying import row_checks
 
@@ -62,7 +62,7 @@ def _stops(found: Sequence[Finding]) -> bool:
     return any(finding.what in _STOPPING for finding in found)
 
 
-_STOPPING = {"file", "sidecar", "unfinished", "header", "log", "version"}
+_STOPPING = {"file", "sidecar", "unfinished", "header", "wal", "version"}
 
 
 def _of_names(path: Path) -> Iterator[Finding]:
@@ -121,11 +121,11 @@ def _of_bytes(path: Path) -> list[Finding]:
             if claim.writer_of(path) is None:
                 wal_check.check_wal(path, page_size)
         except SessionDamaged as error:
-            return _damage("log", error)
+            return _damage("wal", error)
     return []
 
 
-def _damage(what: str, error: SessionDamaged) -> list[Finding]:
+def _damage(what: FindingCode, error: SessionDamaged) -> list[Finding]:
     return [Finding(severity="damage", what=what, text=text) for text in error.findings]
 
 
@@ -253,7 +253,7 @@ def _expected(chain: Chain, version: int) -> Fingerprint:
         driver.close()
 
 
-def _limited(severity: Severity, what: str, texts: Sequence[str]) -> Iterator[Finding]:
+def _limited(severity: Severity, what: FindingCode, texts: Sequence[str]) -> Iterator[Finding]:
     """Return a finding for each text, and one for all that are too many."""
     for text in texts[: integrity.MAX_FINDINGS - 1]:
         yield Finding(severity=severity, what=what, text=text)
