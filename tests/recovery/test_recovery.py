@@ -296,7 +296,7 @@ def test_a_recovery_that_is_cut_off_twice_is_finished(
 
     with monkeypatch.context() as patch:
         patch.setattr(recovery, "salvage", cut_off)
-        patch.setattr(recovery._Building, "tidy", cut_off)  # nor does anything tidy up
+        patch.setattr(recovery._Replacement, "remove", cut_off)  # leaves its files as well
         with pytest.raises(KeyboardInterrupt):
             backend.open(session_id)
     assert recover(backend, session_id).reasons
@@ -394,7 +394,7 @@ def test_a_view_in_this_process_stops_a_recovery(backend: StateBackend) -> None:
         with pytest.raises(StorageError, match="this process has it open"):
             recovery.recover(path)
         with pytest.raises(StorageError, match="this process has it open"):
-            recovery.look(path, backend.directory, ())
+            recovery.salvage_into(backend.directory, path, ())
     assert listing(backend.directory) == [".locks", path.name]
 
 
@@ -512,7 +512,7 @@ def test_what_was_saved_is_checked_before_it_takes_the_name(
         return saved
 
     monkeypatch.setattr(recovery, "salvage", on_a_bad_disk)
-    with pytest.raises(SessionDamaged, match="what was saved of it fails"):
+    with pytest.raises(SessionDamaged, match="its salvaged copy fails"):
         backend.open(session_id)
     assert kept_files(backend.directory) == before
 

@@ -19,7 +19,7 @@ from statebackend.opening.checks import (
 )
 from statebackend.opening.write import open_for_writing
 from statebackend.reading.view import SessionView
-from statebackend.recovery import recover
+from statebackend.recovery.recover import salvage_into
 from statebackend.schema import migrate
 from statebackend.sqlite import engine, integrity
 from statebackend.sqlite.faults import os_error
@@ -64,7 +64,7 @@ def open_partial(path: Path) -> Iterator[SessionView]:
         view = open_for_reading(path, check=True)
     except SessionDamaged as error:
         with TemporaryDirectory(prefix="statebackend-") as folder:
-            report = recover.look(path, Path(folder), error.findings)
+            report = salvage_into(Path(folder), path, error.findings)
             with open_for_reading(Path(folder) / path.name, check=False) as view:
                 view.recovery = report
                 yield view
