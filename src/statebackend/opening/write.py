@@ -39,7 +39,7 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
     with os_error(path), telemetry.span("statebackend.open", session_id=path.stem, path=str(path)):
         find_session(path)
         claim.refuse_if_held_here(path)
-        open_files.refuse_if_wal_is_gone(path)  # the claim's release removes a dead writer's lock
+        open_files.refuse_if_wal_is_gone(path)
         refuse_newer_version(path)
         check_permissions(path)
         held = claim.acquire(path)
@@ -51,6 +51,7 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
                 read_file_ahead(path)
                 if has_wal := header.has_wal(path):
                     check_integrity(path)
+                # Migrates an older file, and from then on allows appends only.
                 session = connect(path, held, check=not has_wal)
             except SessionDamaged as damage:
                 if not may_recover:
