@@ -39,6 +39,7 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
     with os_error(path), telemetry.span("statebackend.open", session_id=path.stem, path=str(path)):
         find_session(path)
         claim.refuse_if_held_here(path)
+        # Before the claim, whose release removes the lock file that a dead writer left.
         open_files.refuse_if_wal_is_gone(path)
         refuse_newer_version(path)
         check_permissions(path)
