@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from statebackend.bulk.each_file import map_stems, refuse_live, typed_error
@@ -35,11 +36,7 @@ def migrate_each(
     with them, up to 64 files behind the last result may be migrated already.
     """
     stems = iter(scan.stems(directory) if session_ids is None else session_ids)
-
-    def migrate(stem: str) -> MigrationResult:
-        return _migrate(directory / (stem + SUFFIX), stem, dry_run=dry_run)
-
-    return map_stems(migrate, stems, threads)
+    return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
 
 
 def verify_each(
@@ -51,16 +48,13 @@ def verify_each(
     more *threads* use more processors.
     """
     stems = iter(scan.stems(directory) if session_ids is None else session_ids)
-
-    def verify(stem: str) -> VerificationResult:
-        return _verify(directory / (stem + SUFFIX), stem)
-
-    return map_stems(verify, stems, threads)
+    return map_stems(partial(_verify, directory), stems, threads)
 
 
-def _verify(path: Path, stem: str) -> VerificationResult:
+def _verify(directory: Path, stem: str) -> VerificationResult:
     from statebackend.verifying import verify
 
+    path = directory / (stem + SUFFIX)
     try:
         return VerificationResult(session_id=stem, findings=verify.verify_file(path), error=None)
     except Exception as failure:  # noqa: BLE001 - a bad file does not stop the others
@@ -69,7 +63,8 @@ def _verify(path: Path, stem: str) -> VerificationResult:
     return VerificationResult(session_id=stem, findings=(finding,), error=error)
 
 
-def _migrate(path: Path, stem: str, *, dry_run: bool) -> MigrationResult:
+def _migrate(directory: Path, stem: str, *, dry_run: bool) -> MigrationResult:
+    path = directory / (stem + SUFFIX)
     version = error = None
     try:
         with os_error(path):

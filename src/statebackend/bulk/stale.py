@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from statebackend.bulk.each_file import refuse_live, typed_error
@@ -28,6 +29,7 @@ from statebackend.values.results import BadSession
 
 _End = datetime | str | None
 """The time of a session's end; text that is not a time of the stored form; None if unknown."""
+_Read = tuple[SessionInfo, _End] | BadSession
 
 
 def reap_each(
@@ -42,38 +44,25 @@ def reap_each(
     Each of *session_ids* gets a result; without them, only stale sessions and bad files do. A bad
     file does not stop the others, and none is recovered.
     """
-    for session in _read_all(directory) if session_ids is None else _read(directory, session_ids):
-        if isinstance(session, BadSession):
-            yield _fail(session.session_id, None, session.error)
-        else:
-            info, end = session
-            yield _reap(directory / (info.session_id + SUFFIX), info, end, status, dry_run=dry_run)
-
-
-def _read_all(directory: Path) -> Iterator[tuple[SessionInfo, _End] | BadSession]:
-    """Return every session that says running but has no writer, and every bad file."""
-    listed = scan.listing(directory)
-    for session in scan.read_each(directory, _read_end, listed.stems, listed):
-        if isinstance(session, BadSession) or (
-            session[0].status == SessionStatus.RUNNING and not session[0].live
-        ):
-            yield session
-
-
-def _read(
-    directory: Path, session_ids: Iterable[str]
-) -> Iterator[tuple[SessionInfo, _End] | BadSession]:
+    reap = partial(_reap, directory, status, dry_run=dry_run)
+    if session_ids is None:
+        listed = scan.listing(directory)
+        sessions = scan.read_each(directory, _read_end, listed.stems, listed)
+        yield from map(reap, filter(_is_bad_or_stale, sessions))
+        return
     for session_id in session_ids:
-        missing = SessionNotFound(session_id, directory)
-        yield next(
-            scan.read_each(directory, _read_end, [session_id]),
-            BadSession(
-                session_id=session_id,
-                path=directory / (session_id + SUFFIX),
-                problem=str(missing),
-                error=missing,
-            ),
-        )
+        session = next(scan.read_each(directory, _read_end, [session_id]), None)
+        if session is None:
+            yield _fail(session_id, None, SessionNotFound(session_id, directory))
+        else:
+            yield reap(session)
+
+
+def _is_bad_or_stale(session: _Read) -> bool:
+    if isinstance(session, BadSession):
+        return True
+    info, _end = session
+    return info.status == SessionStatus.RUNNING and not info.live
 
 
 def _read_end(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, _End]:
@@ -86,9 +75,11 @@ def _derive_end(info: SessionInfo, last: datetime | str | None) -> datetime | No
     return next((time for time in (last, info.started_at) if isinstance(time, datetime)), None)
 
 
-def _reap(
-    path: Path, info: SessionInfo, end: _End, status: SessionStatus, *, dry_run: bool
-) -> ReapResult:
+def _reap(directory: Path, status: SessionStatus, session: _Read, *, dry_run: bool) -> ReapResult:
+    if isinstance(session, BadSession):
+        return _fail(session.session_id, None, session.error)
+    info, end = session
+    path = directory / (info.session_id + SUFFIX)
     if info.status != SessionStatus.RUNNING:
         return _result(info, ReapOutcome.ENDED, info.ended_at)
     try:

@@ -71,15 +71,9 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
             raise
         _install(path, original, replacement, saved)
     if saved.empty:
-        _log.warning(
-            "%s: nothing could be saved, the original is kept as %s: %s",
-            path,
-            original,
-            "; ".join(reasons),
-        )
-        raise SessionUnreadable(
-            path, f"is damaged, and nothing could be saved; the original is kept as {original.name}"
-        )
+        problem = f"is damaged, and nothing could be saved; the original is kept as {original.name}"
+        _log.warning("%s: %s: %s", path, problem, "; ".join(reasons))
+        raise SessionUnreadable(path, problem)
     _log.warning("%s: %s", path, _summarize(report))
     return report
 

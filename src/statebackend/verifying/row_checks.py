@@ -180,7 +180,7 @@ def _check_values(
             query = f"SELECT rowid FROM {table} WHERE {condition} LIMIT 1"
             first = driver.execute(query).fetchone()  # None if the table and its index differ
             where = f", first row {first[0]}" if first else ""
-            yield _problem("value", f"{table}.{column}: {_rows(count)} with {text}{where}", count)
+            yield problem("value", f"{table}.{column}: {_rows(count)} with {text}{where}", count)
 
 
 def _is_not_utf8(text: bytes) -> bool:
@@ -195,7 +195,8 @@ def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
 
 
-def _problem(code: FindingCode, text: str, count: int = 1) -> Finding:
+def problem(code: FindingCode, text: str, count: int = 1) -> Finding:
+    """Return a finding of severity ``problem``."""
     return Finding(severity="problem", what=code, text=text, count=count)
 
 
@@ -213,13 +214,13 @@ def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
         if parent is not None:
             parent_id = parent.decode(errors="replace")
             if is_session_id(parent_id) is None:
-                yield _problem("meta", f"parent_session_id {parent_id!r:.60} is not a session id")
+                yield problem("meta", f"parent_session_id {parent_id!r:.60} is not a session id")
         if is_own_parent:
-            yield _problem("meta", "parent_session_id is the session's own id")
+            yield problem("meta", "parent_session_id is the session's own id")
         if is_running and has_end:
-            yield _problem("meta", "status is running, but ended_at is set")
+            yield problem("meta", "status is running, but ended_at is set")
         if is_running is not None and not is_running and not has_end:
-            yield _problem("meta", "status is not running, but ended_at is NULL")
+            yield problem("meta", "status is not running, but ended_at is NULL")
 
 
 # -- references ------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def _check_relation(
 ) -> Iterator[Finding]:
     (count,) = driver.execute(query).fetchone()
     if count:
-        yield _problem(code, text.format(_rows(count)), count)
+        yield problem(code, text.format(_rows(count)), count)
 
 
 # -- sequences -------------------------------------------------------------------------------------
@@ -307,11 +308,11 @@ def _check_counter(driver: sqlite3.Connection, *, table: str) -> Iterator[Findin
     if highest is None and not number:
         return
     if number != 1:
-        yield _problem("sequence", f"{table}: {_rows(number)} in sqlite_sequence instead of one")
+        yield problem("sequence", f"{table}: {_rows(number)} in sqlite_sequence instead of one")
     elif malformed:
-        yield _problem("sequence", f"{table}: the counter in sqlite_sequence is not an integer")
+        yield problem("sequence", f"{table}: the counter in sqlite_sequence is not an integer")
     elif not 0 <= counter - (highest or 0) <= _MAX_COUNTER_LEAD:
-        yield _problem(
+        yield problem(
             "sequence",
             f"{table}: the counter in sqlite_sequence is {counter}, but the highest sequence is "
             f"{highest or 0}",
@@ -333,7 +334,7 @@ def _check_gaps(
     for first, last in driver.execute(_GAPS.format(table), (table, _MAX_COUNTER_LEAD)):
         (explained if _is_covered(first, last, reported) else missing).add(first, last)
     if missing.rows:
-        yield _problem("gap", f"{table}: {missing}", missing.rows)
+        yield problem("gap", f"{table}: {missing}", missing.rows)
     if explained.rows:
         text = f"{table}: {explained}, as a recovery reported"
         yield Finding(severity="note", what="gap", text=text, count=explained.rows)

@@ -28,6 +28,7 @@ from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.reports import Finding, FindingCode
 from statebackend.values.tables import TABLES
 from statebackend.verifying import row_checks
+from statebackend.verifying.row_checks import problem
 
 _GRAIN_NS = 100_000_000
 """Two changes of a file within this time may carry the same time."""
@@ -59,10 +60,6 @@ def verify_file(path: Path) -> tuple[Finding, ...]:
         return tuple(dict.fromkeys(findings))
 
 
-def _problem(code: FindingCode, text: str, count: int = 1) -> Finding:
-    return Finding(severity="problem", what=code, text=text, count=count)
-
-
 def _damage(code: FindingCode, error: SessionDamaged) -> list[Finding]:
     return [Finding(severity="damage", what=code, text=text) for text in error.findings]
 
@@ -76,18 +73,18 @@ def _check_names(path: Path) -> Iterator[Finding]:
         if found is None and (remains := header.leftover(path)) is not None:
             raise SessionUnreadable(path, remains)
     except SessionUnreadable as error:
-        yield _problem("file", error.problem)
+        yield problem("file", error.problem)
         return
     session_id = SessionFiles(path).session_id
     if found is None:
         raise SessionNotFound(session_id, path.parent)
     if is_session_id(session_id) is None:
-        yield _problem("file", _NO_SESSION_ID)
+        yield problem("file", _NO_SESSION_ID)
         return
     try:
         header.check_sidecars(path)
     except SessionUnreadable as error:
-        yield _problem("sidecar", error.problem)
+        yield problem("sidecar", error.problem)
     try:
         header.refuse_unfinished(path)
     except SessionDamaged as error:
@@ -95,7 +92,7 @@ def _check_names(path: Path) -> Iterator[Finding]:
         return
     if found.st_nlink > 1:
         text = "has a second name (a hard link), under which it could be written as well"
-        yield _problem("link", text, found.st_nlink - 1)
+        yield problem("link", text, found.st_nlink - 1)
     yield from _check_permissions(path)
 
 
@@ -106,7 +103,7 @@ def _check_permissions(path: Path) -> Iterator[Finding]:
             mode = stat.S_IMODE(file.lstat().st_mode)
             if mode & 0o077:
                 text = f"other users may open {file.name} (mode {mode:04o}); chmod 600 it"
-                yield _problem("rights", text)
+                yield problem("rights", text)
 
 
 # -- the bytes, before SQLite reads them -----------------------------------------------------------
@@ -122,7 +119,7 @@ def _check_bytes(path: Path) -> list[Finding]:
         except SessionDamaged as error:
             return _damage("header", error)
         except (SchemaTooNew, SessionUnreadable) as error:
-            return [_problem("version", error.problem)]
+            return [problem("version", error.problem)]
         try:
             if claim.writer_of(path) is None:
                 wal_check.check_wal(path, page_size)
@@ -191,12 +188,12 @@ def _check_connection(driver: sqlite3.Connection, path: Path) -> Iterator[Findin
     try:
         integrity.check_connection(driver, path, full=True, references=True)
     except SchemaTooNew as error:
-        yield _problem("version", error.problem)
+        yield problem("version", error.problem)
         return
     except SessionDamaged as error:
         yield from _damage("integrity", error)
     except SessionUnreadable as error:
-        yield _problem("session", error.problem)
+        yield problem("session", error.problem)
     version = migrate.user_version(driver)
     if 0 < version < SCHEMA_VERSION:
         text = f"schema version {version}; opening migrates it to {SCHEMA_VERSION}"
@@ -267,7 +264,7 @@ def _expect_schema(chain: Chain, version: int) -> Fingerprint:
 def _limit_problems(code: FindingCode, texts: Sequence[str]) -> Iterator[Finding]:
     """Return a finding for each of the first 99 texts, and one for all others."""
     for text in texts[: integrity.MAX_FINDINGS - 1]:
-        yield _problem(code, text)
+        yield problem(code, text)
     if others := texts[integrity.MAX_FINDINGS - 1 :]:
         more = f" (and {len(others) - 1:,} more)" if len(others) > 1 else ""
-        yield _problem(code, f"{others[0]}{more}", len(others))
+        yield problem(code, f"{others[0]}{more}", len(others))
