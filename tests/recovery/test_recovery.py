@@ -396,7 +396,7 @@ def test_a_view_in_this_process_stops_a_recovery(backend: StateBackend) -> None:
         with pytest.raises(StorageError):
             recovery.recover(path)
         with pytest.raises(StorageError):
-            recovery.salvage_into(backend.directory, path, ())
+            recovery.salvage_into(path, backend.directory, ())
     assert listing(backend.directory) == [".locks", path.name]
 
 

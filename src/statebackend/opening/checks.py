@@ -36,7 +36,7 @@ def check_header(path: Path) -> Header | None:
 def check_header_and_wal(path: Path, *, claimed: bool) -> Header | None:
     """Read and check the header's bytes and the WAL's frames; None if this process has it open.
 
-    SQLite ignores the frames behind a broken one without a word, and applies a WAL of another file.
+    SQLite ignores the frames behind a broken one without an error, and applies another file's WAL.
     *claimed* says that the caller holds the claim. Otherwise the WAL is left out while a writer has
     the session, since its frames change. Raises as :func:`check_header` does.
     """

@@ -64,7 +64,7 @@ def open_partial(path: Path) -> Iterator[SessionView]:
         view = open_for_reading(path, check=True)
     except SessionDamaged as error:
         with TemporaryDirectory(prefix="statebackend-") as folder:
-            report = salvage_into(Path(folder), path, error.findings)
+            report = salvage_into(path, Path(folder), error.findings)
             with open_for_reading(Path(folder) / path.name, check=False) as view:
                 view.recovery = report
                 yield view

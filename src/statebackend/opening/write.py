@@ -117,7 +117,7 @@ def refuse_second_name(path: Path) -> None:
         header.refuse_unfinished(path)
         raise SessionUnreadable(
             path,
-            "has a second name (a hard link), under which it could be written as well; copy it",
+            "has a second name (a hard link), under which it could be written as well; remove one",
         )
 
 

@@ -1,8 +1,8 @@
 """Recovery of one damaged session: the original is kept, and the replacement takes its name.
 
-The order of the steps is what keeps it safe (SB-34 to SB-38). Killed between any two, the next
-open ends in the same state. Until the replacement is in place, the session's name is the original's
-first name. Once that has a second name, a ``.corrupt`` one, the recovery is known to have begun.
+The order of the steps is what keeps it safe (SB-34 to SB-38): after a kill between any two, the
+next open ends in the same state. Until the replacement is in place, the original keeps the
+session's name. Its second name, a ``.corrupt`` one, shows that a recovery has begun.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
 
     *reasons* are the findings of the check. The caller holds the claim on the session and has no
     connection on it. Raises :class:`SessionUnreadable` when nothing can be saved: the original is
-    then kept under its ``.corrupt`` name, and the session's name is free. Raises the storage
-    errors, with everything as it was, when the system fails or another program has the file open.
+    then kept under its ``.corrupt`` name only. Raises the storage errors, with everything as it
+    was, when the system fails or another program has the file open.
     """
     with (
         os_error(path),
@@ -78,7 +78,7 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
     return report
 
 
-def salvage_into(folder: Path, path: Path, reasons: tuple[str, ...]) -> Recovery:
+def salvage_into(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
     """Save what can be read of the damaged session *path* into *folder*; change nothing else.
 
     The new file has the session's own name. Raises :class:`SessionUnreadable` when nothing can be
@@ -255,7 +255,7 @@ def _unlink_original(path: Path, original: Path) -> None:
 
 
 def _install(path: Path, original: Path, replacement: _Replacement, saved: Salvage) -> None:
-    """Let the replacement take the session's name; with nothing saved, leave the name free.
+    """Let the replacement take the session's name; with nothing saved, no file has it.
 
     The original's sidecars go before that: SQLite would apply its WAL to whatever takes the name.
     """

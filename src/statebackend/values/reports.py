@@ -154,7 +154,7 @@ class VerificationResult:
 
 
 class MigrationOutcome(StrEnum):
-    """What became of one file. Only ``migrated`` changed it."""
+    """What a migration did with one file. Only ``migrated`` changed it."""
 
     CURRENT = "current"
     MIGRATED = "migrated"
@@ -166,7 +166,7 @@ class MigrationOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationResult:
-    """What became of one file.
+    """What a migration did with one session file.
 
     ``from_version`` is None if it could not be read. ``outdated`` files wait to be migrated (a dry
     run). ``live`` ones are outdated and have a writer, which migrates them at its next open.
@@ -181,7 +181,7 @@ class MigrationResult:
 
 
 class ReapOutcome(StrEnum):
-    """What became of one session. Only ``reaped`` changed it."""
+    """What reaping did with one session. Only ``reaped`` changed it."""
 
     REAPED = "reaped"
     STALE = "stale"
@@ -193,7 +193,7 @@ class ReapOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReapResult:
-    """What became of one session that says running but may have no writer.
+    """What reaping did with one session.
 
     ``stale`` ones wait to be closed (a dry run). These are left as they are: ``live`` ones, which
     have a writer; ``ended`` ones, which are not running (any more); ``newer`` ones, which a newer

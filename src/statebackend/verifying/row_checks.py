@@ -204,7 +204,7 @@ def problem(code: FindingCode, text: str, count: int = 1) -> Finding:
 
 
 def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
-    """Compare the values of the one row. That there is one, of the file's id, every open checks."""
+    """Compare the values of the one row; every open checks that it is there, with the file's id."""
     found = driver.execute(
         "SELECT CAST(parent_session_id AS BLOB), parent_session_id = session_id, "
         "ended_at IS NOT NULL, status = ? FROM session_meta LIMIT 2",
