@@ -21,9 +21,8 @@ from statebackend import StateBackend
 def main() -> None:
     """Read the session once and print the two numbers."""
     side, folder, session_id = sys.argv[1:]
-    import_module(
-        "statebackend.opening.opening"
-    )  # loaded on first use; that is not the session's memory
+    # Loaded on first use, and not part of what reading a session needs.
+    import_module("statebackend.opening.read")
     read = {"ours": _read_ours, "bare": _read_bare}[side]
     print(*_grown_by(lambda: read(Path(folder), session_id)))
 

@@ -26,7 +26,7 @@ _KILLER = """
 import os, signal, sys, time
 from alembic.migration import MigrationContext
 from statebackend import StateBackend
-from statebackend.opening import opening
+from statebackend.opening import write
 from statebackend.schema import migrate
 migrate.ladder(migrate.SESSIONS)
 for line in sys.stdin:

@@ -85,7 +85,7 @@ class StateBackend:
         Without *session_id* one is made whose time is *started_at* (now when None). Raises
         :class:`InvalidValue`, :class:`SessionExists` and the storage errors.
         """
-        from statebackend.opening import opening
+        from statebackend.opening.create import create
 
         validation.check_text("profile", profile)
         validation.check_integer("depth", depth)
@@ -101,7 +101,7 @@ class StateBackend:
         path = SessionFiles.of(self.directory, session_id).path
         if session_id == parent_session_id:
             raise InvalidValue("parent_session_id", "a session cannot be its own parent")
-        return opening.create(
+        return create(
             path,
             (
                 session_id,
@@ -123,9 +123,9 @@ class StateBackend:
         :class:`SchemaTooNew`, :class:`SessionUnreadable` (also when nothing can be saved; the
         original is then kept as ``.corrupt``), :class:`MigrationFailed` and the storage errors.
         """
-        from statebackend.opening import opening
+        from statebackend.opening.write import open_for_writing
 
-        return opening.open_for_writing(SessionFiles.of(self.directory, session_id).path)
+        return open_for_writing(SessionFiles.of(self.directory, session_id).path)
 
     def read(self, session_id: str, *, check: bool = True) -> SessionView:
         """Open a session for reading, also while a writer has it; the folder stays as it is.
@@ -134,11 +134,9 @@ class StateBackend:
         :meth:`open` does, but :class:`SessionLocked`; and :class:`SchemaOutdated`, and
         :class:`SessionDamaged`, since reading never repairs.
         """
-        from statebackend.opening import opening
+        from statebackend.opening.read import open_for_reading
 
-        return opening.open_for_reading(
-            SessionFiles.of(self.directory, session_id).path, check=check
-        )
+        return open_for_reading(SessionFiles.of(self.directory, session_id).path, check=check)
 
     def read_partial(self, session_id: str) -> AbstractContextManager[SessionView]:
         """Open for reading what can be saved of a damaged session, for a ``with`` block.
@@ -148,9 +146,9 @@ class StateBackend:
         own folder stays as it is. Raises as :meth:`read` does, and :class:`SessionUnreadable` when
         nothing can be saved.
         """
-        from statebackend.opening import opening
+        from statebackend.opening.read import open_partial
 
-        return opening.open_partial(SessionFiles.of(self.directory, session_id).path)
+        return open_partial(SessionFiles.of(self.directory, session_id).path)
 
     def copy(self, session_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a consistent copy of a session, also of a live one, and return its path.

@@ -20,7 +20,7 @@ from statebackend import (
     StateBackend,
 )
 from statebackend.files import claim
-from statebackend.opening import opening
+from statebackend.opening import write
 from statebackend.testing.samples import contents
 from statebackend.values.reports import ReapOutcome
 from tests.chains import SAMPLE, make_chain, program_of
@@ -223,14 +223,14 @@ def test_a_fault_at_one_file_does_not_stop_the_others(
 ) -> None:
     """Whatever it is, it is told of that session."""
     one, other = stale(backend), stale(backend)
-    real = opening.open_undamaged
+    real = write.open_for_writing
 
-    def trip(path: Path) -> Session:
+    def trip(path: Path, *, may_recover: bool = True) -> Session:
         if path == path_of(backend, other):
             raise MemoryError("too little")
-        return real(path)
+        return real(path, may_recover=may_recover)
 
-    monkeypatch.setattr(opening, "open_undamaged", trip)
+    monkeypatch.setattr(write, "open_for_writing", trip)
     rows = {row.session_id: row for row in backend.reap("failed", dry_run=False)}
     assert (rows[one].outcome, rows[other].outcome) == ("reaped", "failed")
     assert "MemoryError: too little" in str(rows[other].error)
@@ -270,18 +270,20 @@ def test_a_writer_that_was_first_keeps_its_session(
 ) -> None:
     """It resumed between the look and the claim: live, or ended by itself, never reaped."""
     one, other = stale(backend), stale(backend)
-    real = opening.open_undamaged
+    real = write.open_for_writing
     held: list[Session] = []
 
-    def resumed_first(path: Path) -> Session:
+    def resumed_first(path: Path, *, may_recover: bool = True) -> Session:
+        if may_recover:  # the writer's own open, below
+            return real(path)
         if path == path_of(backend, one):
             held.append(backend.open(one))
         else:
             with backend.open(other) as session:
                 session.set_status("completed")
-        return real(path)
+        return real(path, may_recover=False)
 
-    monkeypatch.setattr(opening, "open_undamaged", resumed_first)
+    monkeypatch.setattr(write, "open_for_writing", resumed_first)
     rows = {row.session_id: row for row in backend.reap("failed", dry_run=False)}
     assert (rows[one].outcome, rows[other].outcome) == ("live", "ended")
     assert (rows[other].status, rows[other].error) == ("completed", None)

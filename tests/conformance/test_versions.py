@@ -10,7 +10,7 @@ import pytest
 
 from statebackend import BadSession, SchemaTooNew, StateBackend
 from statebackend.files import header
-from statebackend.opening import opening
+from statebackend.opening import read, write
 from statebackend.schema import migrate
 from statebackend.values.recorded import SCHEMA_VERSION
 from tests.session_files import (
@@ -138,7 +138,7 @@ def old_file(
         '    op.execute("ALTER TABLE session_meta ADD COLUMN note TEXT")\n'
     )
     monkeypatch.setattr(migrate, "SESSIONS", migrate.Chain(versions, 2))
-    for module in (opening, header):
+    for module in (read, write, header):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
     return path
 

@@ -128,7 +128,10 @@ def test_what_lies_beside_a_session_and_may_not_be_written_is_named(open_folder:
         one.chmod(0o777 if one.is_dir() else 0o666)
     index.chmod(0o400)
     (said,) = run(rights.open_as_nobody, backend.directory, session_id)
-    assert said == f"{index}: cannot be written by this user; change its rights, or read"
+    assert (
+        said
+        == f"{index}: cannot be written by this user; change its permissions, or read the session"
+    )
 
 
 def remount(disk: Path, mode: str) -> None:

@@ -30,7 +30,7 @@ from statebackend import (
     StorageError,
 )
 from statebackend.files import paths
-from statebackend.opening import opening
+from statebackend.opening import create as creating
 from statebackend.recording.appends import Batch
 from statebackend.recording.commit_queue import Submission
 from statebackend.recording.group_commit import Committer
@@ -234,7 +234,7 @@ def live_unsynced(root: Path) -> None:
 
 def live_without_folders(root: Path) -> None:
     """Live without any sync of a folder by this package."""
-    for module in (opening, paths):
+    for module in (creating, paths):
         setattr(module, "fsync_directory", lambda _path: None)  # noqa: B010 - for the type checker
     live(root)
 

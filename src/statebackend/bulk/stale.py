@@ -1,7 +1,7 @@
 """Closing sessions that say running but have no living writer.
 
-The claim decides who has one. It is held while the status is read again and changed, so a writer
-that resumes the session comes before that, and the session is left to it, or after.
+The claim decides who has one. It is held while the status is read again and changed. A writer that
+resumes the session comes before that, and keeps the session, or after.
 """
 
 from __future__ import annotations
@@ -9,23 +9,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from statebackend.bulk.each_file import refuse_live, typed_error
 from statebackend.errors import (
     SchemaTooNew,
     SessionDamaged,
     SessionLocked,
     SessionNotFound,
     StateBackendError,
-    StorageError,
 )
-from statebackend.files import claim
 from statebackend.files.paths import SUFFIX
 from statebackend.scanning import scan
 from statebackend.values import timestamps
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.reports import ReapOutcome, ReapResult
 from statebackend.values.results import BadSession
+
+_End = datetime | str | None
+"""The time of a session's end; text that is not a time of the stored form; None if unknown."""
+_Read = tuple[SessionInfo, _End] | BadSession
 
 
 def reap_each(
@@ -35,88 +39,81 @@ def reap_each(
     *,
     dry_run: bool,
 ) -> Iterator[ReapResult]:
-    """Close these sessions of *directory*, or all stale ones, lazily; one result for each.
+    """Give *status* to these sessions of *directory*, or to all stale ones, lazily.
 
-    Without *session_ids*, those that have ended or are live get no result, bad files do. No file
-    ends the run, and none is recovered.
+    Each of *session_ids* gets a result; without them, only stale sessions and bad files do. A bad
+    file does not stop the others, and none is recovered.
     """
-    named = session_ids is not None
+    reap = partial(_reap, directory, status, dry_run=dry_run)
     if session_ids is None:
         listed = scan.listing(directory)
-        stems = listed.stems
-        each = scan.read_each(directory, _read_end, stems, listed)
-    else:
-        stems = list(session_ids)
-        each = scan.read_each(directory, _read_end, stems)
-    left = iter(stems)
-    for found in each:
-        stem = found.session_id if isinstance(found, BadSession) else found[0].session_id
-        for other in left:
-            if other == stem:
-                break
-            if named:  # passed over, since it is not there
-                yield _failed(other, None, SessionNotFound(other, directory))
-        if isinstance(found, BadSession):
-            yield _failed(stem, None, found.error)
-        elif named or (found[0].status == SessionStatus.RUNNING and not found[0].live):
-            yield _reap(directory / (stem + SUFFIX), *found, status, dry_run=dry_run)
-    if named:
-        for other in left:
-            yield _failed(other, None, SessionNotFound(other, directory))
+        sessions = scan.read_each(directory, _read_end, listed.stems, listed)
+        yield from map(reap, filter(_is_bad_or_stale, sessions))
+        return
+    for session_id in session_ids:
+        session = next(scan.read_each(directory, _read_end, [session_id]), None)
+        if session is None:
+            yield _fail(session_id, None, SessionNotFound(session_id, directory))
+        else:
+            yield reap(session)
 
 
-def _read_end(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, datetime | None]:
+def _is_bad_or_stale(session: _Read) -> bool:
+    if isinstance(session, BadSession):
+        return True
+    info, _end = session
+    return info.status == SessionStatus.RUNNING and not info.live
+
+
+def _read_end(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, _End]:
     last = driver.execute("SELECT timestamp FROM events ORDER BY sequence DESC LIMIT 1").fetchone()
-    return (info, _end(info, timestamps.from_text(last[0]) if last else None))
+    return (info, _derive_end(info, timestamps.from_text(last[0]) if last else None))
 
 
-def _end(info: SessionInfo, last: datetime | str | None) -> datetime | None:
-    """Return when the session ended as far as anybody knows: at its last event."""
-    times = (last, info.started_at)
-    return next((time for time in times if isinstance(time, datetime)), None)
+def _derive_end(info: SessionInfo, last: datetime | str | None) -> datetime | None:
+    """Return the time of the last event, or of the start: nothing is known to be later."""
+    return next((time for time in (last, info.started_at) if isinstance(time, datetime)), None)
 
 
-def _reap(
-    path: Path, info: SessionInfo, end: datetime | None, status: SessionStatus, *, dry_run: bool
-) -> ReapResult:
+def _reap(directory: Path, status: SessionStatus, session: _Read, *, dry_run: bool) -> ReapResult:
+    if isinstance(session, BadSession):
+        return _fail(session.session_id, None, session.error)
+    info, end = session
+    path = directory / (info.session_id + SUFFIX)
     if info.status != SessionStatus.RUNNING:
         return _result(info, ReapOutcome.ENDED, info.ended_at)
     try:
         if not dry_run:
             return _close(path, status)
         _refuse_as_opening_would(path)
-    except StateBackendError as error:
-        return _failed(info.session_id, info.status, error)
-    except Exception as fault:  # noqa: BLE001 - a fault met at one file is no reason to leave the others
-        unknown = StorageError(path, f"{type(fault).__name__}: {fault}")
-        return _failed(info.session_id, info.status, unknown)
+    except Exception as error:  # noqa: BLE001 - a bad file does not stop the others
+        return _fail(info.session_id, info.status, typed_error(path, error))
     return _result(info, ReapOutcome.STALE, end)
 
 
 def _close(path: Path, status: SessionStatus) -> ReapResult:
-    from statebackend.opening import opening
+    from statebackend.opening.write import open_for_writing
 
-    with opening.open_undamaged(path) as session:
+    with open_for_writing(path, may_recover=False) as session:
         info = session.info
-        if info.status != SessionStatus.RUNNING:  # its writer came back meanwhile, and ended it
+        if info.status != SessionStatus.RUNNING:  # a writer came meanwhile, and ended it
             return _result(info, ReapOutcome.ENDED, info.ended_at)
         last = next(session.events(last=1, payloads=False), None)
-        session.set_status(status, ended_at=_end(info, last.timestamp if last else None))
+        session.set_status(status, ended_at=_derive_end(info, last.timestamp if last else None))
         info = session.info
         return _result(info, ReapOutcome.REAPED, info.ended_at)
 
 
 def _refuse_as_opening_would(path: Path) -> None:
-    from statebackend.verifying import verify
+    from statebackend.verifying.verify import verify_file
 
-    if (writer := claim.writer_of(path)) is not None:
-        raise SessionLocked(path.name.removesuffix(SUFFIX), writer.pid, writer.host, writer.since)
-    damage = [each.text for each in verify.verify_file(path) if each.severity == "damage"]
+    refuse_live(path)
+    damage = [finding.text for finding in verify_file(path) if finding.severity == "damage"]
     if damage:
         raise SessionDamaged(path, tuple(damage))
 
 
-def _result(info: SessionInfo, outcome: ReapOutcome, ended_at: datetime | str | None) -> ReapResult:
+def _result(info: SessionInfo, outcome: ReapOutcome, ended_at: _End) -> ReapResult:
     return ReapResult(
         session_id=info.session_id,
         outcome=outcome,
@@ -126,7 +123,7 @@ def _result(info: SessionInfo, outcome: ReapOutcome, ended_at: datetime | str | 
     )
 
 
-def _failed(stem: str, status: SessionStatus | str | None, error: StateBackendError) -> ReapResult:
+def _fail(stem: str, status: SessionStatus | str | None, error: StateBackendError) -> ReapResult:
     outcome = ReapOutcome.FAILED
     if isinstance(error, SessionLocked):
         outcome = ReapOutcome.LIVE

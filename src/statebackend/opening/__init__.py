@@ -1,1 +1,1 @@
-"""Creating and opening one session."""
+"""Creating and opening one session: ``create``, ``write`` and ``read``, a procedure each."""

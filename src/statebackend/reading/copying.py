@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from tempfile import mkstemp
 
 from statebackend.errors import InvalidValue, StorageFull
-from statebackend.files.paths import fsync_directory, link_new
+from statebackend.files.paths import SessionFiles, fsync_directory, link_new
 from statebackend.reading.view import SessionView
 from statebackend.sqlite import integrity
 from statebackend.sqlite.faults import os_error, storage_error
@@ -25,10 +25,12 @@ def copy(view: SessionView, path: Path) -> Path:
         if path.is_dir():
             path = path / view.path.name
         path = path.absolute()
-        for ending in ("-wal", "-journal", "-shm"):
-            if os.path.lexists(f"{path}{ending}"):
+        for sidecar in _sidecars(path):
+            if os.path.lexists(sidecar):
                 raise InvalidValue(
-                    "path", f"{path.name}{ending} is there, which SQLite would take for the copy's"
+                    "path",
+                    f"{sidecar.name} exists, and SQLite would apply it to the copy; remove it, or "
+                    "choose another path",
                 )
         descriptor, name = mkstemp(prefix=path.name + ".", suffix=".copying", dir=path.parent)
         building = Path(name)
@@ -42,19 +44,23 @@ def copy(view: SessionView, path: Path) -> Path:
             ) from None
         finally:
             os.close(descriptor)
-            for ending in ("", "-journal", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    Path(f"{building}{ending}").unlink()
+            for file in (building, *_sidecars(building)):
+                file.unlink(missing_ok=True)
         fsync_directory(path.parent)
     return path
 
 
+def _sidecars(path: Path) -> tuple[Path, ...]:
+    files = SessionFiles(path)
+    return (files.wal, files.journal, files.shm)
+
+
 def _fill(view: SessionView, building: Path) -> None:
     try:
-        # Closing folds the log in, so that the whole copy is one file.
+        # Closing checkpoints the WAL, so that the copy is one file.
         with closing(sqlite3.connect(building, isolation_level=None)) as target:
             view.backup_to(target)
-    except StorageFull as error:  # the view says it of its own file
+    except StorageFull as error:  # the view names its own file
         raise StorageFull(building, error.problem) from error
     except sqlite3.Error as error:
         raise storage_error(building, error) from error

@@ -1,8 +1,8 @@
-"""Recovery of one damaged session: the original is kept, what was saved takes its name.
+"""Recovery of one damaged session: the original is kept, and the replacement takes its name.
 
-The order of the steps is what keeps it safe (SB-34 to SB-38). Killed between any two, the next
-open ends in the same state: until the replacement is in place, the session's name still holds the
-original, and once that has a second name, the recovery is known to have begun.
+The order of the steps is what keeps it safe (SB-34 to SB-38): after a kill between any two, the
+next open ends in the same state. Until the replacement is in place, the original keeps the
+session's name. Its second name, a ``.corrupt`` one, shows that a recovery has begun.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
 from statebackend.files import header, open_files, recovery_reports
-from statebackend.files.paths import SUFFIX, SessionFiles, fsync_directory, write_private
+from statebackend.files.paths import SessionFiles, fsync_directory, write_private
 from statebackend.recovery.salvage import Salvage, salvage
 from statebackend.recovery.salvage.target import MAX_NOTES
 from statebackend.sqlite import integrity
@@ -26,113 +26,97 @@ from statebackend.sqlite.faults import os_error, storage_error
 from statebackend.values import timestamps
 from statebackend.values.reports import Recovery
 
-_SIDECARS = ("-wal", "-journal")
 # The bytes of a database that SQLite's own locks lie on: PENDING, RESERVED and SHARED.
 _LOCK_START, _LOCK_BYTES = 0x40000000, 512
 _log = logging.getLogger(__name__)
 
 
 def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
-    """Save what can be read of the damaged session *path* into a new file at its name.
+    """Replace the damaged session *path* by a new file with what can be read; keep the original.
 
-    *reasons* are what the check found. The caller holds the claim on the session and has no
+    *reasons* are the findings of the check. The caller holds the claim on the session and has no
     connection on it. Raises :class:`SessionUnreadable` when nothing can be saved: the original is
-    then kept under its ``.corrupt`` name, and nothing stands in its place. Raises the storage
-    errors, with everything as it was, when the system fails or another program has the file open.
+    then kept under its ``.corrupt`` name only. Raises the storage errors, with everything as it
+    was, when the system fails or another program has the file open.
     """
     with (
         os_error(path),
-        telemetry.span("statebackend.recover", session_id=_stem(path), path=str(path)),
-        _others_out(path) as descriptor,
+        telemetry.span("statebackend.recover", session_id=path.stem, path=str(path)),
+        _lock_others_out(path) as descriptor,
     ):
-        begun = header.original_of(path)
-        building = _Building(path)
-        if begun is not None:
-            reasons = _reasons_told(begun) or reasons or ("a recovery was interrupted",)
-            if not _report_path(begun).exists():  # nothing of the session was moved yet
-                with suppress(FileNotFoundError):
-                    _aside_path(begun).replace(building.aside)
-                _unkeep(path, begun)
-                begun = None
-        original = begun or _free_name(path)
-        building.tidy()
+        replacement = _Replacement(path)
+        unfinished = header.original_of(path)
+        if unfinished is not None:
+            reasons = _read_reasons(unfinished) or ("a recovery was interrupted",)
+            if not _report_of(unfinished).exists():  # no file of the session was moved yet
+                _abandon(path, unfinished, replacement)
+                unfinished = None
+        original = unfinished or _choose_free_name(path)
+        replacement.remove()
         try:
-            with _typed_errors(building.file):
-                saved = salvage(
-                    begun or path, building.file, building.aside, _stem(path), descriptor=descriptor
-                )
+            saved = _salvage(
+                unfinished or path, replacement.file, replacement.aside, descriptor, path.stem
+            )
             if not saved.empty:
-                _check(path, building.file)
-            report = _report(path, original, reasons, saved, aside=_aside_path(original))
-            write_private(building.report, recovery_reports.to_text(report).encode())
-            # The marks first: without one, the second name would be taken for a foreign link.
+                _check_replacement(path, replacement.file)
+            report = _build_report(path, original, reasons, saved, aside=_aside_of(original))
+            write_private(replacement.report, recovery_reports.to_text(report).encode())
+            # Before the second name: without these, it would be taken for somebody's hard link.
             fsync_directory(path.parent)
-            _keep(path, original)
+            _link_original(path, original)
         except BaseException:
-            if begun is None:
-                _unkeep(path, original)
-            building.tidy()
+            if unfinished is None:
+                _unlink_original(path, original)
+            replacement.remove()
             raise
-        _install(path, original, building, saved)
-    told = "; ".join(reasons)
+        _install(path, original, replacement, saved)
     if saved.empty:
-        _log.warning("%s: nothing could be saved of it, kept as %s: %s", path, original, told)
-        raise SessionUnreadable(path, f"nothing could be saved of it; kept as {original.name}")
-    _log.warning("%s: %s", path, _summary(report))
+        problem = f"is damaged, and nothing could be saved; the original is kept as {original.name}"
+        _log.warning("%s: %s: %s", path, problem, "; ".join(reasons))
+        raise SessionUnreadable(path, problem)
+    _log.warning("%s: %s", path, _summarize(report))
     return report
 
 
-def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
-    """Save what can be read of the damaged session *path* into *folder*, changing nothing else.
+def salvage_into(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
+    """Save what can be read of the damaged session *path* into *folder*; change nothing else.
 
     The new file has the session's own name. Raises :class:`SessionUnreadable` when nothing can be
     saved, and :class:`StorageError` while this process has the session open.
     """
+    target, aside = folder / path.name, folder / "aside.jsonl"
     with os_error(path), open_files.alone(path) as alone:
         if not alone:
-            raise _open_here(path)
-        target = folder / path.name
-        aside = folder / "aside.jsonl"
-        with _typed_errors(target):
-            saved = salvage(header.original_of(path) or path, target, aside, _stem(path))
+            raise _open_here_error(path)
+        saved = _salvage(header.original_of(path) or path, target, aside, None, path.stem)
     if saved.empty:
-        raise SessionUnreadable(path, "nothing can be saved of it")
-    return _report(path, None, reasons, saved, aside=aside)
+        raise SessionUnreadable(path, "is damaged, and nothing can be saved")
+    return _build_report(path, None, reasons, saved, aside=aside)
 
 
-@contextmanager
-def _typed_errors(built: Path) -> Iterator[None]:
-    """Turn what SQLite raises about the new file *built*, the only one that it opens here."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise storage_error(built, error) from error
-
-
-class _Building:
-    """The files of a recovery before it is done; none of their names ends as a session's does."""
+class _Replacement:
+    """The files that a recovery writes before it is done; none ends as a session's name does."""
 
     def __init__(self, path: Path) -> None:
-        self.file = Path(f"{path}.recovering")
-        self.aside = Path(f"{path}.recovering.aside")
-        self.report = Path(f"{path}.recovering.json")
+        self.file = SessionFiles(path).recovering
+        self.aside = self.file.with_name(f"{self.file.name}.aside")
+        self.report = self.file.with_name(f"{self.file.name}.json")
 
-    def tidy(self) -> None:
-        for one in (self.file, self.aside, self.report, Path(f"{self.file}-journal")):
-            with suppress(FileNotFoundError):
-                one.unlink()
+    def remove(self) -> None:
+        for path in (self.file, self.aside, self.report, SessionFiles(self.file).journal):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _others_out(path: Path) -> Iterator[int]:
-    """Hold SQLite's own lock on the file alone, and give the descriptor to read it through.
+def _lock_others_out(path: Path) -> Iterator[int]:
+    """Take SQLite's own lock on the file exclusively; yield the descriptor to read it through.
 
     Every connection on a session in WAL mode holds a shared lock there. Closing any descriptor of
-    the file would give the lock up, so this one is the only one.
+    the file would release the lock, so this is the only one.
     """
     with open_files.alone(path) as alone:
         if not alone:
-            raise _open_here(path)
+            raise _open_here_error(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             try:
@@ -140,67 +124,90 @@ def _others_out(path: Path) -> Iterator[int]:
             except (BlockingIOError, PermissionError):
                 raise StorageError(
                     path,
-                    "is damaged, and another program has it open; close that, so that what can be "
-                    "saved of it is saved at the next open",
+                    "is damaged, and another program has it open; close that program, and the next "
+                    "open for writing recovers the session",
                 ) from None
             yield descriptor
         finally:
             os.close(descriptor)
 
 
-def _open_here(path: Path) -> StorageError:
-    return StorageError(path, "is damaged, and this process has it open; close that view first")
+def _open_here_error(path: Path) -> StorageError:
+    return StorageError(path, "is damaged, and this process has it open; close its views first")
 
 
-def _free_name(path: Path) -> Path:
-    """Return the first kept name of which no part is taken."""
-    return next(name for name in SessionFiles(path).corrupt() if _is_free(path, name))
-
-
-def _is_free(path: Path, name: Path) -> bool:
-    """Tell whether no part of a kept name is taken, but by a link to what it will hold."""
-    return not any(map(os.path.lexists, (name, _report_path(name), _aside_path(name)))) and all(
-        not os.path.lexists(f"{name}{ending}") or _same(f"{path}{ending}", f"{name}{ending}")
-        for ending in _SIDECARS
-    )
-
-
-def _report_path(original: Path) -> Path:
-    return Path(f"{original}.json")
-
-
-def _aside_path(original: Path) -> Path:
-    return Path(f"{original}.aside.jsonl")
-
-
-def _same(one: str, other: str) -> bool:
+def _read_reasons(original: Path) -> tuple[str, ...]:
+    report = _report_of(original)
     try:
-        return os.path.samestat(os.lstat(one), os.lstat(other))
-    except FileNotFoundError:
-        return False
-
-
-def _reasons_told(original: Path) -> tuple[str, ...]:
-    try:
-        text = _report_path(original).read_text(encoding="utf-8")
-        return recovery_reports.from_text(text, _report_path(original)).reasons
+        return recovery_reports.from_text(report.read_text(encoding="utf-8"), report).reasons
     except (OSError, *recovery_reports.NO_REPORT):
         return ()
 
 
-def _check(path: Path, built: Path) -> None:
-    """Let nothing take the session's name that would not pass as one."""
+def _report_of(original: Path) -> Path:
+    return original.with_name(f"{original.name}.json")
+
+
+def _aside_of(original: Path) -> Path:
+    return original.with_name(f"{original.name}.aside.jsonl")
+
+
+def _abandon(path: Path, original: Path, replacement: _Replacement) -> None:
+    """Undo a recovery that was interrupted before its report had its name."""
+    if _aside_of(original).exists():
+        _aside_of(original).replace(replacement.aside)
+    _unlink_original(path, original)
+
+
+def _choose_free_name(path: Path) -> Path:
+    """Return the first ``.corrupt`` name of which no part is taken, except by this very file."""
+    return next(name for name in SessionFiles(path).corrupt() if _is_free(path, name))
+
+
+def _is_free(path: Path, original: Path) -> bool:
+    if any(map(os.path.lexists, (original, _report_of(original), _aside_of(original)))):
+        return False
+    return all(
+        not os.path.lexists(kept) or _is_same_file(sidecar, kept)
+        for sidecar, kept in _pair_sidecars(path, original)
+    )
+
+
+def _pair_sidecars(path: Path, original: Path) -> list[tuple[Path, Path]]:
+    """Return the names of WAL and rollback journal, each with the one beside *original*."""
+    session, kept = SessionFiles(path), SessionFiles(original)
+    return [(session.wal, kept.wal), (session.journal, kept.journal)]
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
     try:
-        integrity.check_copy(built, _stem(path))
+        return os.path.samestat(path.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _salvage(
+    source: Path, target: Path, aside: Path, descriptor: int | None, session_id: str
+) -> Salvage:
+    try:
+        return salvage(source, target, aside, session_id, descriptor=descriptor)
+    except sqlite3.Error as error:  # about the new file, the only one that SQLite opens here
+        raise storage_error(target, error) from error
+
+
+def _check_replacement(path: Path, replacement: Path) -> None:
+    """Refuse to install a file that would not pass as the session."""
+    try:
+        integrity.check_copy(replacement, path.stem)
     except SessionDamaged as error:
-        raise SessionDamaged(path, (f"what was saved of it fails: {error.problem}",)) from error
+        raise SessionDamaged(path, (f"its salvaged copy fails: {error.problem}",)) from error
 
 
-def _report(
+def _build_report(
     path: Path, original: Path | None, reasons: tuple[str, ...], saved: Salvage, *, aside: Path
 ) -> Recovery:
-    report = original and _report_path(original)
-    earlier = [one for one in recovery_reports.read_of(path) if one.report != report]
+    report = original and _report_of(original)
+    earlier = [each for each in recovery_reports.read_of(path) if each.report != report]
     tables = tuple(recovery_reports.without_known(saved.tables, earlier))
     known = (
         f"{table.table}: {table.known} of the missing sequences were lost before, as an earlier "
@@ -209,7 +216,7 @@ def _report(
         if table.known
     )
     return Recovery(
-        session_id=_stem(path),
+        session_id=path.stem,
         path=path,
         original=original,
         report=report,
@@ -223,53 +230,52 @@ def _report(
     )
 
 
-def _keep(path: Path, original: Path) -> None:
+def _link_original(path: Path, original: Path) -> None:
     """Give the original its second name: the sidecars first, so that it is never without them."""
-    for ending in (*_SIDECARS, ""):
-        if os.path.lexists(f"{path}{ending}") and not _same(
-            f"{path}{ending}", f"{original}{ending}"
-        ):
-            os.link(f"{path}{ending}", f"{original}{ending}", follow_symlinks=False)
+    for name, kept in (*_pair_sidecars(path, original), (path, original)):
+        if os.path.lexists(name) and not _is_same_file(name, kept):
+            os.link(name, kept, follow_symlinks=False)
     fsync_directory(path.parent)
 
 
-def _unkeep(path: Path, original: Path) -> None:
-    """Take the second names away again, durably, and so before the marks that tell what they are.
+def _unlink_original(path: Path, original: Path) -> None:
+    """Remove the second names, durably, before the marks that tell what they are.
 
-    Where that fails, the marks stay, and the next open goes on from there.
+    If that fails, the marks stay, and the next open continues from there.
     """
-    taken = False
-    for ending in ("", *_SIDECARS):
-        if _same(f"{path}{ending}", f"{original}{ending}"):
-            os.unlink(f"{original}{ending}")  # noqa: PTH108 - the ending goes behind the whole name
-            taken = True
-    if taken:
+    links = [
+        kept
+        for name, kept in ((path, original), *_pair_sidecars(path, original))
+        if _is_same_file(name, kept)
+    ]
+    for kept in links:
+        kept.unlink()
+    if links:
         fsync_directory(path.parent)
 
 
-def _install(path: Path, original: Path, building: _Building, saved: Salvage) -> None:
+def _install(path: Path, original: Path, replacement: _Replacement, saved: Salvage) -> None:
+    """Let the replacement take the session's name; with nothing saved, no file has it.
+
+    The original's sidecars go before that: SQLite would apply its WAL to whatever takes the name.
+    """
     if saved.has_aside:
-        building.aside.replace(_aside_path(original))
-    building.report.replace(_report_path(original))
+        replacement.aside.replace(_aside_of(original))
+    replacement.report.replace(_report_of(original))
     fsync_directory(path.parent)
-    # SQLite would apply a log to whatever file takes the name, so it goes before that one comes.
-    for ending in (*_SIDECARS, "-shm"):
-        with suppress(FileNotFoundError):
-            os.unlink(f"{path}{ending}")  # noqa: PTH108 - the ending goes behind the whole name
+    files = SessionFiles(path)
+    for sidecar in (files.wal, files.journal, files.shm):
+        sidecar.unlink(missing_ok=True)
     fsync_directory(path.parent)
     if saved.empty:
-        building.file.unlink()
+        replacement.file.unlink()
         path.unlink()
     else:
-        building.file.replace(path)
+        replacement.file.replace(path)
     fsync_directory(path.parent)
 
 
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(SUFFIX)
-
-
-def _summary(report: Recovery) -> str:
+def _summarize(report: Recovery) -> str:
     """Return one line for the log: what was kept and lost, by table, and where the original is."""
     tables = ", ".join(
         f"{table.table} {table.kept} kept"
@@ -279,5 +285,5 @@ def _summary(report: Recovery) -> str:
         for table in report.tables
     )
     name = report.original.name if report.original else "-"
-    told = "; ".join((report.reasons[0], *report.uncounted))
-    return f"was damaged and recovered ({tables}); the original is {name}: {told}"
+    reasons = "; ".join((report.reasons[0], *report.uncounted))
+    return f"was damaged and recovered ({tables}); the original is {name}: {reasons}"

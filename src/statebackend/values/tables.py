@@ -49,5 +49,7 @@ COLUMNS = {
 }
 """The columns of each table."""
 TABLES = frozenset(COLUMNS)
+SEQUENCED = tuple(table for table, columns in COLUMNS.items() if columns[0] == "sequence")
+"""The tables whose rows SQLite numbers, never giving a number twice (AUTOINCREMENT)."""
 APPEND_ONLY = TABLES - {"session_meta"}
 """The tables whose rows are never changed or deleted (SB-10)."""

@@ -1,7 +1,7 @@
 """What the rows of a session must be, checked by SQL: one statement a check, whatever the size.
 
-The driver must give text as bytes. A statement stops at a page that is broken; the caller tells
-that and goes on with the next check.
+The driver must return text as bytes. A statement stops at a broken page; the caller reports that
+and continues with the next check.
 """
 
 from __future__ import annotations
@@ -13,49 +13,48 @@ from functools import partial
 
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import EventKind, PlanDecision, ProducerCategory, SessionStatus
-from statebackend.values.reports import Finding, Recovery
+from statebackend.values.reports import Finding, FindingCode, Recovery
+from statebackend.values.tables import SEQUENCED
 
-Check = Callable[[sqlite3.Connection], Iterator[Finding]]
+RowCheck = Callable[[sqlite3.Connection], Iterator[Finding]]
 _Rule = tuple[str, str]
-"""What the row holds when it breaks the rule, and the condition that finds it."""
+"""What the row holds when it breaks the rule, and the condition that selects it."""
 
 _NAMED_RANGES = 20
-_TOO_HIGH = 10**9
-"""No session has so many rows: a counter so far above its rows is not their number."""
-
-SEQUENCED = ("events", "cost_ledger", "plan_items")
+_MAX_COUNTER_LEAD = 10**9
+"""A counter that is further ahead of its rows was damaged: no session lost so many rows."""
 
 
-def all_of(recoveries: Sequence[Recovery]) -> Iterator[Check]:
-    """Return every check of the rows; *recoveries* of the session explain what is missing."""
-    yield _meta
-    for table, columns in _COLUMNS.items():
-        yield partial(_values, table=table, columns=columns)
-    yield partial(_references, recoveries=recoveries)
+def list_checks(recoveries: Sequence[Recovery]) -> Iterator[RowCheck]:
+    """Return every check of the rows; the reports of earlier *recoveries* explain missing rows."""
+    yield _check_meta
+    for table, rules in RULES.items():
+        yield partial(_check_values, table=table, rules=rules)
+    yield partial(_check_foreign_keys, recoveries=recoveries)
     for table in SEQUENCED:
-        yield partial(_counter, table=table)
-        yield partial(_gaps, table=table, recoveries=recoveries)
-    for what, told, query in _RELATIONS:
-        yield partial(_relation, what=what, told=told, query=query)
-    yield partial(_uncounted, recoveries=recoveries)
+        yield partial(_check_counter, table=table)
+        yield partial(_check_gaps, table=table, recoveries=recoveries)
+    for code, text, query in _RELATIONS:
+        yield partial(_check_relation, code=code, text=text, query=query)
+    yield partial(_repeat_uncounted, recoveries=recoveries)
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _class(column: str, *names: str) -> str:
+def _not_of_type(column: str, *names: str) -> str:
     return f"typeof({column}) NOT IN ({', '.join(repr(name) for name in ('null', *names))})"
 
 
 def _text(column: str) -> list[_Rule]:
-    # What is not ASCII throughout is left to Python; `length` and GLOB stop at a NUL.
+    # Only text with other characters than ASCII is handed to Python. `length` and GLOB stop at NUL.
     broken = (
         f"typeof({column}) = 'text' AND (length({column}) <> length(CAST({column} AS BLOB)) "
         f"OR {column} GLOB '*[^\x01-\x7f]*') AND not_utf8(CAST({column} AS BLOB))"
     )
     return [
         ("NULL", f"{column} IS NULL"),
-        ("no text", _class(column, "text")),
+        ("a value that is not text", _not_of_type(column, "text")),
         ("text that is not UTF-8", broken),
     ]
 
@@ -71,17 +70,17 @@ def _word(words: type[StrEnum], column: str) -> list[_Rule]:
 
 
 def _time(column: str) -> list[_Rule]:
-    # Only what SQLite writes again as it is stored is a time; a modifier, if only of nothing, makes
-    # it go by the calendar.
-    again = f"strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '+0 seconds')"
-    other = f"typeof({column}) = 'text' AND ({column} IS NOT {again} OR {column} < '0001')"
-    return [*_text(column), ("no time of the stored form", other)]
+    # A time is what SQLite's strftime returns unchanged. The modifier of zero seconds makes it
+    # refuse days that the calendar does not have.
+    normal = f"strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '+0 seconds')"
+    other = f"typeof({column}) = 'text' AND ({column} IS NOT {normal} OR {column} < '0001')"
+    return [*_text(column), ("a time of another form than the stored one", other)]
 
 
 def _number(least: int, column: str) -> list[_Rule]:
     return [
         ("NULL", f"{column} IS NULL"),
-        ("no integer", _class(column, "integer")),
+        ("a value that is not an integer", _not_of_type(column, "integer")),
         (f"a number below {least}", f"typeof({column}) = 'integer' AND {column} < {least}"),
     ]
 
@@ -89,24 +88,29 @@ def _number(least: int, column: str) -> list[_Rule]:
 def _amount(column: str) -> list[_Rule]:
     return [
         ("NULL", f"{column} IS NULL"),
-        ("no number", _class(column, "real", "integer")),
+        ("a value that is not a number", _not_of_type(column, "real", "integer")),
         ("a negative amount", f"typeof({column}) IN ('real', 'integer') AND {column} < 0"),
         ("an infinite amount", f"typeof({column}) = 'real' AND abs({column}) = 9e999"),
     ]
 
 
 def _blob(column: str) -> list[_Rule]:
-    return [("NULL", f"{column} IS NULL"), ("no bytes", _class(column, "blob"))]
+    return [
+        ("NULL", f"{column} IS NULL"),
+        ("a value that is not a BLOB", _not_of_type(column, "blob")),
+    ]
 
 
 def _optional(rules: Callable[[str], list[_Rule]], column: str) -> list[_Rule]:
     return rules(column)[1:]
 
 
-_Column = Callable[[str], list[_Rule]]
-_COLUMNS: dict[str, dict[str, _Column]] = {
+_Rules = Callable[[str], list[_Rule]]
+_SEQUENCE = partial(_number, 1)
+_COUNT = partial(_number, 0)
+RULES: dict[str, dict[str, _Rules]] = {
     "events": {
-        "sequence": partial(_number, 1),
+        "sequence": _SEQUENCE,
         "id": _id,
         "timestamp": _time,
         "kind": partial(_word, EventKind),
@@ -121,24 +125,24 @@ _COLUMNS: dict[str, dict[str, _Column]] = {
         "parent_session_id": partial(_optional, _text),
         "profile": _text,
         "status": partial(_word, SessionStatus),
-        "depth": partial(_number, 0),
+        "depth": _COUNT,
         "started_at": _time,
         "ended_at": partial(_optional, _time),
     },
     "cost_ledger": {
-        "sequence": partial(_number, 1),
-        "event_sequence": partial(_number, 1),
+        "sequence": _SEQUENCE,
+        "event_sequence": _SEQUENCE,
         "provider_name": _text,
         "model_id": _text,
-        "input_tokens": partial(_number, 0),
-        "output_tokens": partial(_number, 0),
-        "cache_write_tokens": partial(_number, 0),
-        "cache_read_tokens": partial(_number, 0),
+        "input_tokens": _COUNT,
+        "output_tokens": _COUNT,
+        "cache_write_tokens": _COUNT,
+        "cache_read_tokens": _COUNT,
         "cost_usd": _amount,
     },
     "plan_items": {
-        "sequence": partial(_number, 1),
-        "event_sequence": partial(_number, 1),
+        "sequence": _SEQUENCE,
+        "event_sequence": _SEQUENCE,
         "turn_id": _text,
         "tool_call_id": _text,
         "provider_name": _text,
@@ -150,42 +154,36 @@ _COLUMNS: dict[str, dict[str, _Column]] = {
         "category": partial(_word, ProducerCategory),
         "name": _text,
         "version": _text,
-        "first_seen_sequence": partial(_number, 1),
+        "first_seen_sequence": _SEQUENCE,
     },
 }
+"""What each column must hold; a test holds the names equal to those of ``values.tables``."""
 
 
-def _values(
-    driver: sqlite3.Connection, *, table: str, columns: dict[str, _Column]
+def _check_values(
+    driver: sqlite3.Connection, *, table: str, rules: dict[str, _Rules]
 ) -> Iterator[Finding]:
     """Count, in one pass over *table*, the rows that break each rule."""
-    driver.create_function("not_utf8", 1, _not_utf8, deterministic=True)
-    present = {name.decode(errors="replace") for (name,) in driver.execute(_COLUMN_NAMES, (table,))}
-    rules = [
-        (column, told, condition)
-        for column, rules_of in columns.items()
+    driver.create_function("not_utf8", 1, _is_not_utf8, deterministic=True)
+    names = driver.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    present = {name.decode(errors="replace") for (name,) in names}
+    conditions = [
+        (column, text, condition)
+        for column, rules_of in rules.items()
         if column in present
-        for told, condition in rules_of(column)
+        for text, condition in rules_of(column)
     ]
-    counts = ", ".join(f"count(CASE WHEN {condition} THEN 1 END)" for *_, condition in rules)
-    broken = driver.execute(f"SELECT {counts} FROM {table}").fetchone()
-    for (column, told, condition), count in zip(rules, broken, strict=True):
+    counters = ", ".join(f"count(CASE WHEN {condition} THEN 1 END)" for *_, condition in conditions)
+    counts = driver.execute(f"SELECT {counters} FROM {table}").fetchone()
+    for (column, text, condition), count in zip(conditions, counts, strict=True):
         if count:
             query = f"SELECT rowid FROM {table} WHERE {condition} LIMIT 1"
-            first = driver.execute(query).fetchone()  # None where an index and its table differ
+            first = driver.execute(query).fetchone()  # None if the table and its index differ
             where = f", first row {first[0]}" if first else ""
-            yield Finding(
-                severity="problem",
-                what="value",
-                text=f"{table}.{column}: {rows(count)} with {told}{where}",
-                count=count,
-            )
+            yield problem("value", f"{table}.{column}: {_rows(count)} with {text}{where}", count)
 
 
-_COLUMN_NAMES = "SELECT name FROM pragma_table_info(?)"
-
-
-def _not_utf8(text: bytes) -> bool:
+def _is_not_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -193,153 +191,150 @@ def _not_utf8(text: bytes) -> bool:
     return False
 
 
-def rows(count: int) -> str:
-    """Return a number of rows in words."""
+def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
+def problem(code: FindingCode, text: str, count: int = 1) -> Finding:
+    """Return a finding of severity ``problem``."""
+    return Finding(severity="problem", what=code, text=text, count=count)
 
 
 # -- session_meta ----------------------------------------------------------------------------------
 
 
-def _meta(driver: sqlite3.Connection) -> Iterator[Finding]:
-    """Look at the one row; that there is one, of the file's name, is checked at every open."""
+def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
+    """Compare the values of the one row; every open checks that it is there, with the file's id."""
     found = driver.execute(
         "SELECT CAST(parent_session_id AS BLOB), parent_session_id = session_id, "
         "ended_at IS NOT NULL, status = ? FROM session_meta LIMIT 2",
         (SessionStatus.RUNNING,),
     ).fetchall()
-    for parent, own, ended, running in found if len(found) == 1 else ():
-        if parent is not None and is_session_id(parent.decode(errors="replace")) is None:
-            shown = parent.decode(errors="replace")
-            yield _odd_meta(f"its parent {shown!r:.60} is no session id")
-        if own:
-            yield _odd_meta("it is its own parent")
-        if running and ended:
-            yield _odd_meta("it says running, and has an end")
-        if running is not None and not running and not ended:
-            yield _odd_meta("it does not say running, and has no end")
+    for parent, is_own_parent, has_end, is_running in found if len(found) == 1 else ():
+        if parent is not None:
+            parent_id = parent.decode(errors="replace")
+            if is_session_id(parent_id) is None:
+                yield problem("meta", f"parent_session_id {parent_id!r:.60} is not a session id")
+        if is_own_parent:
+            yield problem("meta", "parent_session_id is the session's own id")
+        if is_running and has_end:
+            yield problem("meta", "status is running, but ended_at is set")
+        if is_running is not None and not is_running and not has_end:
+            yield problem("meta", "status is not running, but ended_at is NULL")
 
 
-def _odd_meta(text: str) -> Finding:
-    return Finding(severity="problem", what="meta", text=text)
+# -- references ------------------------------------------------------------------------------------
 
 
-# -- what refers to what ---------------------------------------------------------------------------
-
-
-def _references(driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]) -> Iterator[Finding]:
+def _check_foreign_keys(
+    driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]
+) -> Iterator[Finding]:
     query = (
         'SELECT "table", count(*), min(rowid) FROM pragma_foreign_key_check GROUP BY 1 ORDER BY 1'
     )
     for name, count, first in driver.execute(query):
         table = name.decode(errors="replace")
-        told = sum(one.orphaned for each in recoveries for one in each.tables if one.table == table)
-        explained = ", as a recovery reported" if count <= told else ""
+        reported = sum(
+            each.orphaned
+            for recovery in recoveries
+            for each in recovery.tables
+            if each.table == table
+        )
+        explained = ", as a recovery reported" if count <= reported else ""
         yield Finding(
             severity="note" if explained else "problem",
             what="foreign_key",
-            text=f"{table}: {rows(count)} of an event that is not there, first row {first}"
-            f"{explained}",
+            text=f"{table}: {_rows(count)} whose event is missing, first row {first}{explained}",
             count=count,
         )
 
 
-_RELATIONS: tuple[tuple[str, str, str], ...] = (
+_RELATIONS: tuple[tuple[FindingCode, str, str], ...] = (
     (
         "ledger",
-        "cost_ledger: {} of an event that is no message",
-        (
-            "SELECT count(*) FROM cost_ledger l JOIN events e ON e.sequence = l.event_sequence "
-            "WHERE e.kind <> 'message'"
-        ),
+        "cost_ledger: {} whose event is not a message",
+        """SELECT count(*) FROM cost_ledger l JOIN events e ON e.sequence = l.event_sequence
+            WHERE e.kind <> 'message'""",
     ),
     (
         "plan",
-        "plan_items: {} of an event that is no plan",
-        (
-            "SELECT count(*) FROM plan_items p JOIN events e ON e.sequence = p.event_sequence "
-            "WHERE e.kind <> 'plan'"
-        ),
+        "plan_items: {} whose event is not a plan",
+        """SELECT count(*) FROM plan_items p JOIN events e ON e.sequence = p.event_sequence
+            WHERE e.kind <> 'plan'""",
     ),
     (
         "producer",
         "producers: {} that no event names",
-        (
-            "SELECT count(*) FROM producers p WHERE NOT EXISTS (SELECT 1 FROM events e WHERE "
-            "e.producer_category = p.category AND e.producer_name = p.name "
-            "AND e.producer_version = p.version)"
-        ),
+        """SELECT count(*) FROM producers p WHERE NOT EXISTS
+           (SELECT 1 FROM events e WHERE e.producer_category = p.category
+               AND e.producer_name = p.name AND e.producer_version = p.version)""",
     ),
     (
         "producer",
-        "producers: {} missing for producers of events",
-        (
-            "SELECT count(*) FROM (SELECT producer_category, producer_name, producer_version "
-            "FROM events GROUP BY 1, 2, 3 EXCEPT SELECT category, name, version FROM producers)"
-        ),
+        "producers: {} missing that events name",
+        """SELECT count(*) FROM
+           (SELECT producer_category, producer_name, producer_version FROM events GROUP BY 1, 2, 3
+            EXCEPT SELECT category, name, version FROM producers)""",
     ),
     (
         "producer",
         "producers: {} whose first event is another producer's",
-        (
-            "SELECT count(*) FROM producers p JOIN events e ON e.sequence = p.first_seen_sequence "
-            "WHERE (e.producer_category, e.producer_name, e.producer_version) "
-            "<> (p.category, p.name, p.version)"
-        ),
+        """SELECT count(*) FROM producers p JOIN events e ON e.sequence = p.first_seen_sequence
+            WHERE (e.producer_category, e.producer_name, e.producer_version)
+               <> (p.category, p.name, p.version)""",
     ),
 )
+"""What rows of two tables must agree on: code, text, and a query for the number that do not."""
 
 
-def _relation(driver: sqlite3.Connection, *, what: str, told: str, query: str) -> Iterator[Finding]:
+def _check_relation(
+    driver: sqlite3.Connection, *, code: FindingCode, text: str, query: str
+) -> Iterator[Finding]:
     (count,) = driver.execute(query).fetchone()
     if count:
-        yield Finding(severity="problem", what=what, text=told.format(rows(count)), count=count)
+        yield problem(code, text.format(_rows(count)), count)
 
 
 # -- sequences -------------------------------------------------------------------------------------
 
 
-def _counter(driver: sqlite3.Connection, *, table: str) -> Iterator[Finding]:
-    """Compare the highest number that SQLite remembers with the highest that is there."""
-    number, odd, counted, highest = driver.execute(_COUNTER.format(table), (table,)).fetchone()
-    problem = None
+def _check_counter(driver: sqlite3.Connection, *, table: str) -> Iterator[Finding]:
+    """Compare the counter in ``sqlite_sequence`` with the highest sequence in *table*."""
+    number, malformed, counter, highest = driver.execute(
+        "SELECT count(*), total(typeof(seq) <> 'integer'), max(seq), "
+        f"(SELECT max(sequence) FROM {table}) FROM sqlite_sequence WHERE name = ?",
+        (table,),
+    ).fetchone()
     if highest is None and not number:
         return
     if number != 1:
-        problem = f"has {rows(number)} in sqlite_sequence, must have one"
-    elif odd:
-        problem = "its highest number in sqlite_sequence is no number"
-    elif counted < (highest or 0):
-        problem = f"its highest number is remembered as {counted}, but is {highest}"
-    elif counted - (highest or 0) > _TOO_HIGH:
-        problem = f"its highest number is remembered as {counted}, but is {highest or 0}"
-    if problem:
-        yield Finding(severity="problem", what="sequence", text=f"{table}: {problem}")
+        yield problem("sequence", f"{table}: {_rows(number)} in sqlite_sequence instead of one")
+    elif malformed:
+        yield problem("sequence", f"{table}: the counter in sqlite_sequence is not an integer")
+    elif not 0 <= counter - (highest or 0) <= _MAX_COUNTER_LEAD:
+        yield problem(
+            "sequence",
+            f"{table}: the counter in sqlite_sequence is {counter}, but the highest sequence is "
+            f"{highest or 0}",
+        )
 
 
-_COUNTER = (
-    "SELECT count(*), total(typeof(seq) <> 'integer'), max(seq), (SELECT max(sequence) FROM {0}) "
-    "FROM sqlite_sequence WHERE name = ?"
-)
-
-
-def _gaps(
+def _check_gaps(
     driver: sqlite3.Connection, *, table: str, recoveries: Sequence[Recovery]
 ) -> Iterator[Finding]:
-    """Tell which sequences were given and are not there; a recovery's report may explain them."""
-    told = [
-        known
+    """Find sequences that were given and are not there; a recovery's report may explain them."""
+    reported = sorted(
+        ends
         for recovery in recoveries
-        for one in recovery.tables
-        if one.table == table
-        for known in one.missing
-    ]
+        for each in recovery.tables
+        if each.table == table
+        for ends in each.missing
+    )
     missing, explained = _Ranges(), _Ranges()
-    for first, last in driver.execute(_GAPS.format(table), (table, _TOO_HIGH)):
-        (explained if _covered(first, last, told) else missing).add(first, last)
+    for first, last in driver.execute(_GAPS.format(table), (table, _MAX_COUNTER_LEAD)):
+        (explained if _is_covered(first, last, reported) else missing).add(first, last)
     if missing.rows:
-        text = f"{table}: {missing}"
-        yield Finding(severity="problem", what="gap", text=text, count=missing.rows)
+        yield problem("gap", f"{table}: {missing}", missing.rows)
     if explained.rows:
         text = f"{table}: {explained}, as a recovery reported"
         yield Finding(severity="note", what="gap", text=text, count=explained.rows)
@@ -361,13 +356,6 @@ SELECT highest + 1, seq
 """
 
 
-def _uncounted(_driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]) -> Iterator[Finding]:
-    """Tell of losses that leave no gap, which only a report knows."""
-    for recovery in recoveries:
-        for text in recovery.uncounted:
-            yield Finding(severity="note", what="loss", text=f"a recovery reported: {text}")
-
-
 class _Ranges:
     """Ranges of sequences: how many, and the first of them by name."""
 
@@ -383,15 +371,24 @@ class _Ranges:
             self._named.append(str(first) if first == last else f"{first}-{last}")
 
     def __str__(self) -> str:
-        left = self._ranges - len(self._named)
-        more = f" and {left:,} more ranges" if left else ""
+        unnamed = self._ranges - len(self._named)
+        more = f" and {unnamed:,} more ranges" if unnamed else ""
         are = "sequence is" if self.rows == 1 else "sequences are"
         return f"{self.rows:,} {are} missing: {', '.join(self._named)}{more}"
 
 
-def _covered(first: int, last: int, told: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether ranges that lie side by side explain the whole of *first* … *last*."""
-    for start, end in sorted(told):
+def _is_covered(first: int, last: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether sorted *ranges*, which may adjoin or overlap, hold all of *first* … *last*."""
+    for start, end in ranges:
         if start <= first <= end:
             first = end + 1
     return first > last
+
+
+def _repeat_uncounted(
+    _driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]
+) -> Iterator[Finding]:
+    """Repeat losses that leave no gap, which only the report of a recovery knows."""
+    for recovery in recoveries:
+        for text in recovery.uncounted:
+            yield Finding(severity="note", what="loss", text=f"a recovery reported: {text}")

@@ -14,7 +14,7 @@ from statebackend.cli.table import Cell, Column, write_table
 
 if TYPE_CHECKING:
     from statebackend import StateBackend
-    from statebackend.bulk.migration import MigrationResult
+    from statebackend.values.reports import MigrationResult
 
 _THREADS = 4  # docs/decisions/0103
 _COLUMNS = (

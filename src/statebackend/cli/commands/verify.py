@@ -15,8 +15,7 @@ from statebackend.cli.table import Cell, Column, write_table
 from statebackend.errors import SessionNotFound
 
 if TYPE_CHECKING:
-    from statebackend.bulk.migration import VerificationResult
-    from statebackend.values.reports import Finding
+    from statebackend.values.reports import Finding, VerificationResult
 
 _THREADS = 2  # docs/decisions/0220
 _COLUMNS = (
