@@ -389,15 +389,14 @@ _IMPORT = """
 import sys, time
 from pathlib import Path
 from statebackend import StateBackend
-from statebackend.interchange import claude_writer
-from statebackend.interchange.claude_code import import_claude_code
-append = claude_writer.Writer._append
+from statebackend.interchange.claude_code import writer
+append = writer.Writer._append
 def slowly(self, events):
     append(self, events)
     time.sleep(0.05)
-claude_writer.Writer._append = slowly
-claude_writer._BATCH_EVENTS = 5
-import_claude_code(StateBackend(sys.argv[1]), [Path(sys.argv[2])])
+writer.Writer._append = slowly
+writer._BATCH_EVENTS = 5
+StateBackend(sys.argv[1]).import_transcripts([Path(sys.argv[2])])
 """
 
 

@@ -64,10 +64,10 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
     session could not be recovered whole.
     """
     from statebackend import StateBackend
-    from statebackend.interchange.claude_code.reader import import_claude_code, load_prices
+    from statebackend.interchange.claude_code.prices import load_prices
 
     table = load_prices(prices) if prices else None
-    report = import_claude_code(StateBackend(), paths, prices=table)
+    report = StateBackend().import_transcripts(paths, prices=table)
     if as_json:
         output.write_json_array([_form(file) for file in report.files])
     else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from statebackend.errors import SessionExists, StateBackendError
+from statebackend.files.paths import SessionFiles
 from statebackend.interchange.claude_code.events import Transcript
 from statebackend.interchange.claude_code.fields import clean_text
 from statebackend.interchange.claude_code.identity import (
@@ -28,10 +29,13 @@ from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
 from statebackend.interchange.claude_code.writer import SCHEMA_VERSION, Writer, settle
 from statebackend.interchange.jsonl import SourceObject, read_objects
 from statebackend.interchange.report import FileOutcome, FileReport, ImportReport, SkippedRecords
+from statebackend.scanning import scan
 from statebackend.values.ids import is_session_id
+from statebackend.values.recorded import SessionStatus
+from statebackend.values.timestamps import to_text
 
 if TYPE_CHECKING:
-    from statebackend import Session, StateBackend
+    from statebackend.recording.session import Session
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -48,20 +52,20 @@ DEFAULT_PROFILE = "claude-code"
 
 
 def import_claude_code(
-    backend: StateBackend,
+    directory: Path,
     paths: Iterable[Path],
     *,
     prices: Mapping[str, ModelPrice] | None = None,
     profile: str | None = None,
 ) -> ImportReport:
-    """Import transcripts into *backend*; a folder stands for every ``*.jsonl`` file below it.
+    """Import transcripts into *directory*; a folder stands for every ``*.jsonl`` file below it.
 
     A file that cannot be taken is reported as refused and does not stop the others. *prices* are
     those of the models by name; a turn without a price goes in at 0.0 and is counted. *profile*
     is that of the sessions made (default ``claude-code``). An interrupted import is completed by
     the next one.
     """
-    run = _Import(backend, prices or {}, DEFAULT_PROFILE if profile is None else profile)
+    run = _Import(directory, prices or {}, DEFAULT_PROFILE if profile is None else profile)
     return ImportReport(files=tuple(run.take(path, bad) for path, bad in _candidates(paths)))
 
 
@@ -96,15 +100,13 @@ def _below(path: Path) -> Iterator[tuple[Path, str | None]]:
 class _Import:
     """One call of the importer."""
 
-    def __init__(
-        self, backend: StateBackend, prices: Mapping[str, ModelPrice], profile: str
-    ) -> None:
-        self._backend = backend
+    def __init__(self, directory: Path, prices: Mapping[str, ModelPrice], profile: str) -> None:
+        self._directory = directory
         self._prices = prices
         self._profile = profile
         self._sessions = {
             random_part(session_id): session_id
-            for session_id in backend.ids()
+            for session_id in scan.stems(directory)
             if is_session_id(session_id)
         }
 
@@ -179,36 +181,48 @@ class _Import:
         self, origin: Origin, started_at: datetime
     ) -> tuple[Session, FileOutcome, tuple[str, ...]]:
         """Open the source's session, or create it where there is none yet."""
+        from statebackend.opening import opening
+
         derived = session_id_for(origin.source_id, started_at)
         # A copy that starts later has another first time, so the time of the id does not count.
         known = self._sessions.get(random_part(derived))
         if known is not None:
-            return self._backend.open(known), FileOutcome.UNCHANGED, ()
+            return opening.open_for_writing(self._path(known)), FileOutcome.UNCHANGED, ()
         parent, depth, notes = self._parent(origin)
         try:
-            session = self._backend.create(
-                profile=self._profile,
-                parent_session_id=parent,
-                depth=depth,
-                session_id=derived,
-                started_at=started_at,
+            session = opening.create(
+                self._path(derived),
+                (
+                    derived,
+                    parent,
+                    self._profile,
+                    SessionStatus.RUNNING,
+                    depth,
+                    to_text(started_at),
+                    None,
+                ),
             )
         except SessionExists:  # another import of the same transcript was quicker
-            session = self._backend.open(derived)
+            session = opening.open_for_writing(self._path(derived))
         self._sessions[random_part(derived)] = derived
         return session, FileOutcome.CREATED, notes
+
+    def _path(self, session_id: str) -> Path:
+        return SessionFiles.of(self._directory, session_id).path
 
     def _parent(self, origin: Origin) -> tuple[str | None, int, tuple[str, ...]]:
         """Find the session that a sub-agent belongs to, and the sub-agent's depth.
 
         The parent need not be imported: its id follows from its transcript, if that can be found.
         """
+        from statebackend.opening import opening
+
         source_id = origin.parent_source_id
         if source_id is None:
             return None, 0, ()
         known = self._sessions.get(random_part_for(source_id))
         if known is not None:
-            with self._backend.read(known, check=False) as view:
+            with opening.open_for_reading(self._path(known), check=False) as view:
                 return known, view.info.depth + 1, ()
         name = clean_text(source_id)
         for path in origin.parent_paths():

@@ -25,7 +25,7 @@ from statebackend.values.recorded import (
 )
 
 if TYPE_CHECKING:
-    from statebackend import Session
+    from statebackend.recording.session import Session
 
 SCHEMA_VERSION = "claude-code-jsonl"
 """``schema_version`` of every imported event: its payload is bytes of this source format."""
