@@ -17,13 +17,13 @@ from statebackend.bulk.tree import arrange, descendants
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.files.paths import SessionFiles, sessions_directory
 from statebackend.scanning import aggregates, scan
-from statebackend.scanning.aggregates import CostGrouping
 from statebackend.values import ids, rows, timestamps, validation
 from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo, SessionStatus
 from statebackend.values.reports import ReapResult, Recovery
 from statebackend.values.results import (
     BadSession,
     CostGroup,
+    CostGrouping,
     CostReport,
     PlanRule,
     PlanRules,

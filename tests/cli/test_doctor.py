@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statebackend import StateBackend
-from statebackend.cli import folder
+from statebackend.cli import folder_checks
 from statebackend.cli.commands import doctor
 from tests.cli import samples
 from tests.cli.samples import Cli, parsed
@@ -159,14 +159,14 @@ def test_the_file_system(
     """The nearest mount point tells the type; a later mount hides an earlier one."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
-    monkeypatch.setattr(folder, "_MOUNTS", mounts)
-    assert folder.file_system(Path(path)) == kind
+    monkeypatch.setattr(folder_checks, "_MOUNTS", mounts)
+    assert folder_checks.file_system(Path(path)) == kind
 
 
 def test_an_unknown_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system does not tell, nobody guesses."""
-    monkeypatch.setattr(folder, "_MOUNTS", tmp_path / "absent")
-    assert folder.file_system(tmp_path) is None
+    monkeypatch.setattr(folder_checks, "_MOUNTS", tmp_path / "absent")
+    assert folder_checks.file_system(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_network_file_system_is_a_problem(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, kind: str, *, remote: bool
 ) -> None:
     """A file system that other machines share cannot hold sessions."""
-    monkeypatch.setattr(folder, "file_system", lambda _directory: kind)
+    monkeypatch.setattr(folder_checks, "file_system", lambda _directory: kind)
     result = cli("doctor")
     assert (result.exit_code, f"is on {kind}" in result.stdout) == (int(remote), remote)
 
@@ -193,7 +193,7 @@ def test_the_state_of_the_cache(cli: Cli, backend: StateBackend) -> None:
     samples.series(backend, 3)
     cache = parsed(cli("doctor", "--json"))["cache"]
     assert cache["size_bytes"] is None
-    assert "(not made yet)" in cli("doctor").stdout
+    assert "(does not exist yet)" in cli("doctor").stdout
     path = Path(cache["path"])
     assert not path.exists()
     cache = parsed(cli("doctor", "--rebuild-cache", "--json"))["cache"]

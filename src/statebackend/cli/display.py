@@ -1,11 +1,11 @@
-"""Values as short texts for people. Stored text is left as it is: what draws it escapes it."""
+"""Values as short text for people. The caller that draws it escapes stored text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 
-from statebackend.cli import escape, moments
+from statebackend.cli import escape, times
 from statebackend.cli.table import Cell, Column
 from statebackend.values.recorded import (
     CostTotals,
@@ -33,12 +33,12 @@ _STYLES = {
 
 
 def money(cost_usd: float | None, unpriced_rows: int = 0) -> str:
-    """Return dollars; with turns that have no price the sum is marked as a lower bound."""
+    """Return US dollars; a sum with unpriced turns names their number, as it is a lower bound."""
     if cost_usd is None:
         return "-"
     if not unpriced_rows:
         return _dollars(cost_usd)
-    # A sum of nothing but unpriced turns is no amount: "$0.0000" would read as "free".
+    # When all turns are unpriced, "$0.0000" would read as "free".
     return f"{_dollars(cost_usd)} + " * (cost_usd != 0) + f"{unpriced_rows:,} unpriced"
 
 
@@ -49,7 +49,7 @@ def _dollars(amount: float) -> str:
 
 
 def status(info: SessionInfo) -> Cell:
-    """Return the status, marked if a writer has the session open, or ought to and does not."""
+    """Return the status, marked as live, or as running without a writer."""
     known = info.status if isinstance(info.status, SessionStatus) else None
     if info.live:
         return Cell(f"{info.status} (live)", "bold green")
@@ -72,14 +72,14 @@ def totals(value: CostTotals) -> list[Cell]:
 
 
 def producer(value: Producer) -> str:
-    """Return a producer in one word."""
+    """Return a producer as ``category/name@version``."""
     return f"{value.category}/{value.name}@{value.version}"
 
 
 def event_line(event: EventHeader) -> str:
-    """Return the line above one event, escaped."""
-    when = moments.local(event.timestamp)
-    return escape.line(f"[{event.sequence}] {event.kind}  {producer(event.producer)}  {when}")
+    """Return the heading of one event, escaped."""
+    timestamp = times.format_second(event.timestamp)
+    return escape.line(f"[{event.sequence}] {event.kind}  {producer(event.producer)}  {timestamp}")
 
 
 def plural(count: int, noun: str) -> str:
@@ -87,11 +87,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def summary(counts: Mapping[str, int], words: Mapping[str, str]) -> Iterator[str]:
-    """Return a line for each of the *words* that some sessions are counted under."""
-    for key, said in words.items():
+def summary(counts: Mapping[str, int], descriptions: Mapping[str, str]) -> Iterator[str]:
+    """Return a line for each of the *descriptions* whose key has a count."""
+    for key, description in descriptions.items():
         if counts.get(key):
-            yield f"{plural(counts[key], 'session')} {said}"
+            yield f"{plural(counts[key], 'session')} {description}"
 
 
 def sequences(first: int, last: int) -> str:
@@ -100,5 +100,5 @@ def sequences(first: int, last: int) -> str:
 
 
 def unreadable(bad: BadSession) -> str:
-    """Return the notice about a file that a result had to leave out."""
+    """Return the notice that a result leaves out a file it could not read."""
     return f"left out: {bad.path.name}: {bad.problem}"
