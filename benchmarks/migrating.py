@@ -24,10 +24,11 @@ from benchmarks.measure import AnswersDiffer, Figure, Rounds, interleave, must_e
 from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
 from benchmarks.samples import TABLES
-from statebackend.bulk.migration import Outcome, migrate_each
+from statebackend.bulk.migration import migrate_each
 from statebackend.opening import opening
 from statebackend.schema import migrate
 from statebackend.values.recorded import SCHEMA_VERSION
+from statebackend.values.reports import MigrationOutcome
 from tests.chains import make_chain, program_of
 
 _THREADS = 4  # as many as `statebackend migrate` takes
@@ -126,7 +127,7 @@ def _copied(source: Path, directory: Path, count: int) -> Path:
 
 def _migrate_ours(directory: Path, threads: int) -> None:
     for result in migrate_each(directory, threads=threads):
-        if result.outcome is not Outcome.MIGRATED:
+        if result.outcome is not MigrationOutcome.MIGRATED:
             raise AnswersDiffer(f"{result.session_id}: {result.outcome}, {result.error}")
 
 
@@ -202,7 +203,7 @@ def _print_peaks(folder: Path, directory: Path) -> None:
     early = 0
     with program_of(make_chain(folder, _VERSION)):
         for number, result in enumerate(migrate_each(directory, threads=_THREADS), start=1):
-            assert result.outcome is Outcome.MIGRATED, result.error
+            assert result.outcome is MigrationOutcome.MIGRATED, result.error
             if number == _first(count):
                 early = peak_bytes()
     print(early, peak_bytes())
@@ -230,7 +231,7 @@ def _ask_each(paths: list[Path], how: str) -> list[int]:
 
 def _visit_each(directory: Path) -> list[int | None]:
     results = list(migrate_each(directory))
-    must_equal("migrate_each", {one.outcome for one in results}, {Outcome.CURRENT})
+    must_equal("migrate_each", {one.outcome for one in results}, {MigrationOutcome.CURRENT})
     return [one.from_version for one in results]
 
 

@@ -19,7 +19,12 @@ from statebackend.files.paths import SessionFiles, sessions_directory
 from statebackend.scanning import aggregates, scan
 from statebackend.values import ids, rows, timestamps, validation
 from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo, SessionStatus
-from statebackend.values.reports import ReapResult, Recovery
+from statebackend.values.reports import (
+    MigrationResult,
+    ReapResult,
+    Recovery,
+    VerificationResult,
+)
 from statebackend.values.results import (
     BadSession,
     CostGroup,
@@ -35,7 +40,6 @@ from statebackend.values.results import (
 
 if TYPE_CHECKING:
     from statebackend.bulk.across import Across
-    from statebackend.bulk.migration import MigrationResult, VerificationResult
     from statebackend.catalogue.query import Question
     from statebackend.interchange.claude_code.prices import ModelPrice
     from statebackend.interchange.report import ImportReport

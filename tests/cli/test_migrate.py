@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend
-from statebackend.bulk.migration import Outcome, migrate_each
+from statebackend.bulk.migration import migrate_each
 from statebackend.files import header
 from statebackend.schema.migrate import Chain
 from statebackend.testing import samples
 from statebackend.values import ids
+from statebackend.values.reports import MigrationOutcome
 from tests import chains
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.cli.samples import Cli, damage, parsed, path_of, rewrite
@@ -158,10 +159,10 @@ def test_a_run_that_is_broken_off_goes_on(backend: StateBackend, later: Chain) -
     for number in range(6):
         old(backend, number)
     results = migrate_each(backend.directory)
-    assert [next(results).outcome for _ in range(2)] == [Outcome.MIGRATED] * 2
+    assert [next(results).outcome for _ in range(2)] == [MigrationOutcome.MIGRATED] * 2
     del results
     outcomes = [result.outcome for result in migrate_each(backend.directory, threads=3)]
-    assert outcomes == [Outcome.CURRENT] * 2 + [Outcome.MIGRATED] * 4
+    assert outcomes == [MigrationOutcome.CURRENT] * 2 + [MigrationOutcome.MIGRATED] * 4
 
 
 def test_a_session_open_in_this_process_is_current(backend: StateBackend, later: Chain) -> None:
@@ -169,7 +170,7 @@ def test_a_session_open_in_this_process_is_current(backend: StateBackend, later:
     session_id = old(backend, 1)
     with backend.open(session_id):
         (result,) = migrate_each(backend.directory)
-    assert result.outcome is Outcome.CURRENT
+    assert result.outcome is MigrationOutcome.CURRENT
     assert header.read_header(path_of(backend, session_id)).user_version == 5
 
 

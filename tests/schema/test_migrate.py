@@ -27,11 +27,12 @@ from statebackend import (
     StateBackend,
     StorageFull,
 )
-from statebackend.bulk.migration import Outcome, migrate_each
+from statebackend.bulk.migration import migrate_each
 from statebackend.schema import migrate
 from statebackend.schema.migrate import Chain
 from statebackend.sqlite import engine
 from statebackend.testing import fingerprint, samples
+from statebackend.values.reports import MigrationOutcome
 from tests import chains
 from tests.chains import SAMPLE, make_chain, program_of, upgrade_file
 from tests.migration_kills import kill_rounds, populated, structure
@@ -316,7 +317,7 @@ def test_a_newer_file_is_refused_untouched(backend: StateBackend, old: Path, fou
     (listed,) = backend.list()
     assert str(found) in str(getattr(listed, "problem", ""))
     (result,) = migrate_each(backend.directory)
-    assert (result.outcome, result.from_version) == (Outcome.NEWER, found)
+    assert (result.outcome, result.from_version) == (MigrationOutcome.NEWER, found)
     with pytest.raises(SchemaTooNew):
         upgrade_file(old, migrate.SESSIONS)
     shutil.rmtree(backend.directory / ".locks", ignore_errors=True)
@@ -333,7 +334,7 @@ def test_a_session_that_lost_its_version_is_damaged(
     with pytest.raises(SessionDamaged, match="no schema version"):
         backend.read(SAMPLE_ID)
     (result,) = migrate_each(backend.directory)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is MigrationOutcome.FAILED
     assert samples.contents(backend.directory) == before
     with backend.open(SAMPLE_ID) as session:
         assert session.recovery is not None
@@ -610,7 +611,7 @@ def test_a_file_that_an_older_program_writes_is_not_migrated(
         assert (caught.value.found_version, caught.value.required_version) == (1, 5)
         for dry_run in (True, False):
             (result,) = migrate_each(backend.directory, dry_run=dry_run)
-            assert (result.outcome, result.from_version) == (Outcome.LIVE, 1)
+            assert (result.outcome, result.from_version) == (MigrationOutcome.LIVE, 1)
         holder.communicate()
         with backend.read(SAMPLE_ID) as view:
             assert view.counts().events == 1000

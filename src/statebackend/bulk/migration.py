@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -24,37 +22,15 @@ from statebackend.scanning import scan
 from statebackend.sqlite.faults import os_error
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SCHEMA_VERSION
-from statebackend.values.reports import Finding
+from statebackend.values.reports import (
+    Finding,
+    MigrationOutcome,
+    MigrationResult,
+    VerificationResult,
+)
 
 _WINDOW = 64
 _T = TypeVar("_T")
-
-
-class Outcome(StrEnum):
-    """What became of one file. Only ``migrated`` changed it."""
-
-    CURRENT = "current"
-    MIGRATED = "migrated"
-    OUTDATED = "outdated"
-    LIVE = "live"
-    NEWER = "newer"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationResult:
-    """What became of one file.
-
-    ``from_version`` is None where it could not be told. ``outdated`` files wait to be migrated (a
-    dry run); ``live`` ones are outdated and have a writer, so it is that program's turn; ``newer``
-    ones belong to a newer program. ``error`` says why a file was not migrated.
-    """
-
-    session_id: str
-    outcome: Outcome
-    from_version: int | None
-    to_version: int
-    error: StateBackendError | None
 
 
 def migrate_each(
@@ -77,24 +53,6 @@ def migrate_each(
         return _migrate(directory / (stem + SUFFIX), stem, dry_run=dry_run)
 
     return _each(migrate, stems, threads)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerificationResult:
-    """What the check of one file found.
-
-    ``error`` says why the file could not be checked, or not to its end; then ``findings`` has one
-    of ``unchecked`` that says so too.
-    """
-
-    session_id: str
-    findings: tuple[Finding, ...]
-    error: StateBackendError | None
-
-    @property
-    def sound(self) -> bool:
-        """Tell whether nothing needs a person: no damage and no problem, notes at most."""
-        return all(finding.severity == "note" for finding in self.findings)
 
 
 def verify_each(
@@ -152,13 +110,16 @@ def _migrate(path: Path, stem: str, *, dry_run: bool) -> MigrationResult:
             found = version
             outcome = _bring(path, found, dry_run=dry_run)
     except SessionLocked as locked:
-        outcome, error = Outcome.LIVE, locked
+        outcome, error = MigrationOutcome.LIVE, locked
     except SchemaTooNew as newer:
-        found, outcome, error = newer.found_version, Outcome.NEWER, newer
+        found, outcome, error = newer.found_version, MigrationOutcome.NEWER, newer
     except StateBackendError as failed:
-        outcome, error = Outcome.FAILED, failed
+        outcome, error = MigrationOutcome.FAILED, failed
     except Exception as fault:  # noqa: BLE001 - a fault met at one file is no reason to leave the others
-        outcome, error = Outcome.FAILED, StorageError(path, f"{type(fault).__name__}: {fault}")
+        outcome, error = (
+            MigrationOutcome.FAILED,
+            StorageError(path, f"{type(fault).__name__}: {fault}"),
+        )
     return MigrationResult(
         session_id=stem,
         outcome=outcome,
@@ -182,14 +143,14 @@ def _version(path: Path) -> int:
         return header.read_header(path).user_version if alone else SCHEMA_VERSION
 
 
-def _bring(path: Path, found: int, *, dry_run: bool) -> Outcome:
+def _bring(path: Path, found: int, *, dry_run: bool) -> MigrationOutcome:
     if found == SCHEMA_VERSION:
-        return Outcome.CURRENT
+        return MigrationOutcome.CURRENT
     if dry_run and (writer := claim.writer_of(path)) is not None:
         raise SessionLocked(path.name.removesuffix(SUFFIX), writer.pid, writer.host, writer.since)
     if dry_run:
-        return Outcome.OUTDATED
+        return MigrationOutcome.OUTDATED
     from statebackend.opening import opening
 
     opening.bring_up(path)
-    return Outcome.MIGRATED
+    return MigrationOutcome.MIGRATED

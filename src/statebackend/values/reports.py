@@ -1,4 +1,4 @@
-"""Reports of a check, a recovery and the closing of stale sessions."""
+"""Results of checks, migrations and recoveries, and of the closing of stale sessions."""
 
 from __future__ import annotations
 
@@ -103,6 +103,51 @@ class Finding:
     what: str
     text: str
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationResult:
+    """The findings in one session file, none if it is sound.
+
+    ``error`` says why the check could not run, or not to its end; one of the ``findings``, with
+    ``what`` ``unchecked``, then says the same.
+    """
+
+    session_id: str
+    findings: tuple[Finding, ...]
+    error: StateBackendError | None
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether the file has no damage and no problem, at most notes."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+class MigrationOutcome(StrEnum):
+    """The result for one file. Only ``migrated`` changed it."""
+
+    CURRENT = "current"
+    MIGRATED = "migrated"
+    OUTDATED = "outdated"
+    LIVE = "live"
+    NEWER = "newer"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationResult:
+    """The migration of one file.
+
+    ``from_version`` is None if it could not be read. ``outdated`` files would be migrated (a dry
+    run); ``live`` ones are outdated and have a writer, which migrates them when it opens them next;
+    ``newer`` ones were written by a newer program. ``error`` says why a file was not migrated.
+    """
+
+    session_id: str
+    outcome: MigrationOutcome
+    from_version: int | None
+    to_version: int
+    error: StateBackendError | None
 
 
 class ReapOutcome(StrEnum):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
-
-if TYPE_CHECKING:
-    from statebackend.bulk.migration import MigrationResult
+from statebackend.values.reports import MigrationResult
 
 _COLUMNS = (
     Column("session"),

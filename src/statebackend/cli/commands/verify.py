@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +12,7 @@ from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.cli.table import Cell, Column, write_table
 from statebackend.errors import SessionNotFound
-
-if TYPE_CHECKING:
-    from statebackend.bulk.migration import VerificationResult
-    from statebackend.values.reports import Finding
+from statebackend.values.reports import Finding, VerificationResult
 
 _COLUMNS = (
     Column("session"),
