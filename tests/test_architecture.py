@@ -128,3 +128,9 @@ def test_every_helper_has_a_noun(graph: grimp.ImportGraph) -> None:
     """No drawer for odds and ends."""
     names = {module.rpartition(".")[2] for module in graph.modules}
     assert not names & {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def test_nothing_shipped_imports_the_tools_of_tests(root: Path) -> None:
+    """An installation needs no test library, not even the standard one."""
+    for path, module in sources(root, "src/statebackend"):
+        assert not imported_by(module) & {"unittest", "pytest", "hypothesis"}, path.name

@@ -19,10 +19,9 @@ from statebackend import StateBackend
 from statebackend.bulk.migration import migrate_each
 from statebackend.files import header
 from statebackend.schema.migrate import Chain
-from statebackend.testing import samples
 from statebackend.values import ids
 from statebackend.values.reports import MigrationOutcome
-from tests import chains
+from tests import chains, released_files
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.cli.samples import Cli, damage, parsed, path_of, rewrite
 from tests.data.make_sample import START
@@ -77,13 +76,13 @@ def test_all_sessions_are_migrated(backend: StateBackend, cli: Cli, later: Chain
 def test_a_dry_run_changes_nothing(backend: StateBackend, cli: Cli, later: Chain) -> None:
     """It names what would be migrated, and leaves every byte and name."""
     session_id = old(backend, 1)
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     result = cli("migrate", "--all", "--dry-run")
     assert result.exit_code == 0
     assert session_id in result.stdout
     assert "outdated" in result.stdout
     assert "1 session to be migrated" in result.stderr
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_one_bad_file_does_not_stop_the_rest(backend: StateBackend, cli: Cli, later: Chain) -> None:

@@ -21,7 +21,6 @@ from statebackend import (
 )
 from statebackend.files import claim
 from statebackend.opening import opening
-from statebackend.testing.samples import contents
 from statebackend.values.reports import ReapOutcome
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.cli.samples import (
@@ -38,6 +37,7 @@ from tests.cli.samples import (
 from tests.crash import children
 from tests.crash.processes import several, started
 from tests.crash.samples import append, litter
+from tests.released_files import contents
 
 LAST = START + timedelta(hours=5)
 

@@ -11,7 +11,8 @@ import pytest
 
 from statebackend import Recovery, StateBackend
 from statebackend.files import recovery_reports
-from statebackend.testing import damage_page, samples
+from statebackend.testing import damage_page
+from tests import released_files
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
 from tests.session_files import UNKNOWN_ID, damage_index, fill, new, overwrite
 
@@ -29,13 +30,13 @@ def lossy(backend: StateBackend) -> str:
 def test_a_sound_session_is_left_alone(backend: StateBackend, cli: Cli) -> None:
     """Exit code 0, and no byte or name changed."""
     session_id = full(backend)
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     result = cli("recover", session_id)
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"session {session_id} is not damaged" in result.stderr
     as_json = cli("recover", session_id, "--json")
     assert parsed(as_json) == {"session_id": session_id, "recovered": False}
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_a_recovery_without_loss_ends_with_0(backend: StateBackend, cli: Cli) -> None:
@@ -119,7 +120,7 @@ def test_refusals(backend: StateBackend, cli: Cli) -> None:
 def test_show_hints_and_shows_a_part(backend: StateBackend, cli: Cli) -> None:
     """5 and a hint without --partial; with it 1, what is missing on stderr, nothing changed."""
     session_id = lossy(backend)
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     refused = cli("show", session_id)
     assert (refused.exit_code, refused.stdout) == (5, "")
     assert f"try 'show {session_id} --partial' and 'recover {session_id}'" in refused.stderr
@@ -134,7 +135,7 @@ def test_show_hints_and_shows_a_part(backend: StateBackend, cli: Cli) -> None:
     assert len(parsed_lines(events)) == 400 - lost
     assert f"{lost} rows lost" in events.stderr
     assert "events" in cli("show", session_id, "--partial").stdout
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_a_part_of_a_sound_session_is_the_whole(backend: StateBackend, cli: Cli) -> None:
