@@ -245,13 +245,13 @@ class StateBackend:
         others. Raises :class:`InvalidValue` for a wrong argument, and :class:`StorageError` when
         the folder of sessions cannot be listed.
         """
-        from statebackend.interchange.claude_code import reader
+        from statebackend.interchange.claude_code import importer
 
         if isinstance(paths, str | os.PathLike):
             raise InvalidValue("paths", "must be several paths, such as [path]")
         if profile is not None:
             validation.check_text("profile", profile)
-        return reader.import_claude_code(
+        return importer.import_claude_code(
             self.directory,
             [Path(validation.check_path("paths", path)) for path in paths],
             prices=prices,

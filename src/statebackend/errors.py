@@ -83,8 +83,8 @@ class DuplicateEvent(StateBackendError):
     """Raised by an append whose event id the session already has; nothing was written (SB-11).
 
     ``session_id`` and ``event_id`` name the event; ``sequence`` is that of the stored event, None
-    if both events are in one batch. ``same_content`` tells whether the stored event, with its cost and
-    plan rows, equals the new one: an earlier try of the same append has then succeeded.
+    if both events are in one batch. ``same_content`` tells whether the stored event, with its cost
+    and plan rows, equals the new one: an earlier try of the same append has then succeeded.
     """
 
     session_id: str

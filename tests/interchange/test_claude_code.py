@@ -24,7 +24,7 @@ from statebackend import (
     SessionStatus,
     StateBackend,
 )
-from statebackend.interchange.claude_code.reader import (
+from statebackend.interchange.claude_code.importer import (
     SCHEMA_VERSION,
     FileOutcome,
     FileReport,
@@ -329,9 +329,9 @@ def test_skipped_records_are_counted_with_type_subtype_and_reason(backend: State
     """What has no kind is in the report, one entry a sort."""
     report = take(backend, ODD)
     assert {(e.type, e.subtype, e.reason, e.count) for e in report.skipped} == {
-        ("summary", "", "no event kind for it", 1),
-        ("progress", "agent_progress", "no event kind for it", 1),
-        ("system", "turn_duration", "no event kind for it", 1),
+        ("summary", "", "no matching event kind", 1),
+        ("progress", "agent_progress", "no matching event kind", 1),
+        ("system", "turn_duration", "no matching event kind", 1),
         ("assistant", "", "repeated record", 1),
     }
 
@@ -584,9 +584,9 @@ def test_a_record_written_again_by_a_newer_client_is_one_record(
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({"content": []}, "no text, image or tool result in it"),
-        ({"content": None}, "no text, image or tool result in it"),
-        ("text", "no message in it"),
+        ({"content": []}, "no text, image or tool result"),
+        ({"content": None}, "no text, image or tool result"),
+        ("text", "no message"),
     ],
 )
 def test_a_user_record_that_says_nothing_is_no_prompt(
@@ -678,7 +678,7 @@ def test_a_refused_file_does_not_stop_the_others(backend: StateBackend, tmp_path
     assert [report.outcome for report in result.files] == ["refused"] * 3 + ["created"]
     problems = [str(report.problem) for report in result.refused]
     assert problems[0] == "is not a file"
-    assert problems[1] == "holds no *.jsonl file"
+    assert problems[1] == "contains no *.jsonl file"
     assert "open for writing" in problems[2]
 
 
