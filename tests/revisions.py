@@ -23,7 +23,7 @@ _FORBIDDEN_CALLS = {
 _FORBIDDEN_IMPORTS = {
     "alembic.op": "is one global of the process: use the op that upgrade is given",
     "alembic.context": "is one global of the process",
-    "statebackend": "goes on changing, a released revision must not",
+    "statebackend": "changes with later versions, and a released revision must not",
 }
 
 

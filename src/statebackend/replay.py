@@ -66,7 +66,8 @@ def replay(
 
     *after_sequence*, *kinds* and *limit* select events as :meth:`SessionView.events` does. Events
     are read lazily, a page at a time. When a renderer raises, the event gets the generic text and
-    the error, and the replay goes on (SB-23); telemetry is off while an event is rendered (SB-24).
+    the error, and the replay continues (SB-23). Telemetry is off while an event is rendered
+    (SB-24).
     Raises what :meth:`SessionView.events` raises.
     """
     renderers = renderers or Renderers()
@@ -110,13 +111,13 @@ def render_generic(event: Event) -> str:
         return _hex_summary(event.payload)
     for values in ([text], text.splitlines()):
         try:
-            return "\n".join(map(_indented, values))
+            return "\n".join(map(_indent_json, values))
         except (ValueError, RecursionError):
             continue
     return text
 
 
-def _indented(text: str) -> str:
+def _indent_json(text: str) -> str:
     value = json.loads(text)
     # A long number or a repeated key would be lost in the round trip.
     bare = _SPACE_OUTSIDE_STRINGS.sub(lambda match: match[1] or "", text)

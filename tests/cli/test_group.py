@@ -33,7 +33,7 @@ def _sections(root: Path) -> dict[str, str]:
 
 
 def test_the_commands() -> None:
-    """There are exactly these commands, each a module of its own; others are absent."""
+    """There are exactly these commands, each in its own module."""
     modules = {path.stem for path in Path(commands.__path__[0]).glob("[!_]*.py")}
     assert modules == {"import_" if name == "import" else name for name in COMMANDS}
     assert [name for name, _ in _commands()] == list(COMMANDS)
@@ -144,7 +144,7 @@ def test_help_without_arguments(cli: Cli) -> None:
 
 
 def test_a_fault_of_the_program(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that nobody foresaw is one line too, with a code of its own."""
+    """An unexpected error is one line too, with exit code 70."""
 
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("a\x1bb")
@@ -179,7 +179,7 @@ def test_an_interrupt(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_infinity_is_null(cli: Cli, backend: StateBackend) -> None:
-    """JSON has no word for infinity, which a foreign file may hold."""
+    """JSON has no infinity, which another program may have stored."""
     session_id = samples.full(backend)
     samples.rewrite(backend, session_id, "UPDATE cost_ledger SET cost_usd = 9e999")
     assert parsed(cli("list", "--json"))[0]["cost_usd"] is None

@@ -86,7 +86,7 @@ def test_a_dry_run_changes_nothing(backend: StateBackend, cli: Cli, later: Chain
 
 
 def test_one_bad_file_does_not_stop_the_rest(backend: StateBackend, cli: Cli, later: Chain) -> None:
-    """Damaged, newer, foreign and unversioned files are told with their reason; exit code 1."""
+    """Damaged, newer and unversioned files are listed with the reason; the exit code is 1."""
     made = [old(backend, number) for number in range(5)]
     damage(backend, made[0])
     rewrite(backend, made[1], "PRAGMA user_version = 9")
@@ -174,7 +174,7 @@ def test_a_session_open_in_this_process_is_current(backend: StateBackend, later:
 
 
 def _read_all(terminal: io.FileIO) -> str:
-    """Read until nobody has the terminal open any more, which Linux tells by an error."""
+    """Read until every process has closed the terminal; Linux then raises an error."""
     drawn = b""
     with suppress(OSError):
         while some := terminal.read(4096):

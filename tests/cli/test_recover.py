@@ -55,7 +55,7 @@ def test_a_recovery_without_loss_ends_with_0(backend: StateBackend, cli: Cli) ->
 
 
 def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> None:
-    """What is missing is told by table and range, and the events that are left are the others."""
+    """Missing rows are listed by table and range; all other events are there."""
     session_id = lossy(backend)
     result = cli("recover", session_id, "--json")
     assert result.exit_code == 1, result.output
@@ -76,7 +76,7 @@ def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> No
     assert [one["what"] for one in parsed(verified)] == ["gap"]
 
 
-def test_a_loss_that_nobody_can_count_is_told(backend: StateBackend, cli: Cli) -> None:
+def test_a_loss_that_nobody_can_count_is_missing_events(backend: StateBackend, cli: Cli) -> None:
     """Its own log is gone: nothing was seen to be lost, and yet not everything was saved."""
     with backend.create("default") as other:
         fill(other)
@@ -216,7 +216,7 @@ def test_doctor_tells_what_was_lost(backend: StateBackend, cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["list", "cost", "show"])
 def test_a_bad_report_marks_its_session(backend: StateBackend, cli: Cli, command: str) -> None:
-    """Nobody can tell what was lost, so the session is not shown as whole; the rest is shown."""
+    """What was lost is unknown, so the session is marked incomplete; the rest is shown."""
     session_id = full(backend)
     Path(f"{path_of(backend, session_id)}.corrupt.json").write_text("{")
     result = cli(command, *[session_id] * (command == "show"))
@@ -238,8 +238,8 @@ def recovered(backend: StateBackend) -> tuple[str, Recovery]:
         return session_id, session.recovery
 
 
-def told(recovery: Recovery) -> str:
-    """Return the missing events as they are told."""
+def missing_events(recovery: Recovery) -> str:
+    """Return the missing events as the notice lists them."""
     (events,) = [table for table in recovery.tables if table.table == "events"]
     assert events.missing
     return "missing events " + ", ".join(
@@ -267,7 +267,7 @@ def test_one_that_lost_rows_is_not_shown_as_whole(
     session_id, recovery = recovered(backend)
     result = cli(*arguments, session_id, *["--json"] * as_json)
     assert result.exit_code == 1, result.output
-    assert told(recovery) in result.stderr
+    assert missing_events(recovery) in result.stderr
     assert f"the original is {recovery.original}" in result.stderr
     if as_json and arguments in {("show",), ("show", "--partial")}:
         form = parsed(result)
@@ -286,8 +286,10 @@ def test_a_result_over_one_that_lost_rows_is_partial(
     assert "the result is partial: 1 session lost rows\n" in result.stderr
 
 
-def test_of_many_missing_ranges_the_first_are_told(backend: StateBackend, cli: Cli) -> None:
-    """The report has them all; of a recovery that saved nothing that is said."""
+def test_of_many_missing_ranges_the_first_are_missing_events(
+    backend: StateBackend, cli: Cli
+) -> None:
+    """The report has them all; a recovery that saved nothing says so."""
     session_id, recovery = recovered(backend)
     assert recovery.report is not None
     (events,) = [table for table in recovery.tables if table.table == "events"]

@@ -1,4 +1,4 @@
-"""Times as people write and read them."""
+"""Parsing and formatting of times."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_until_a_date_includes_that_day() -> None:
 
 
 def test_a_time_before_all_ids_means_the_first() -> None:
-    """What is before 1970 is 1970: no id is older."""
+    """A time before 1970 becomes 1970: no id is older."""
     assert _parsed("1815-12-10") == datetime(1970, 1, 1, tzinfo=UTC)
     assert _parsed("9999w") == datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
 
 
 def test_shown_times_are_local() -> None:
-    """A stored time is shown in local time, a foreign text as it is."""
+    """A time is shown in local time, text that is not a time unchanged."""
     assert times.format_second(datetime(2026, 1, 30, 18, 30, tzinfo=UTC)) == "2026-01-31 00:00:00"
     assert times.format_second("31/1/26") == "31/1/26"
 

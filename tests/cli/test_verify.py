@@ -34,7 +34,7 @@ def test_sound_sessions(backend: StateBackend, cli: Cli) -> None:
 
 
 def test_no_sessions(cli: Cli, backend: StateBackend) -> None:
-    """An empty folder, and none, is no error."""
+    """An empty or missing folder is not an error."""
     result = cli("verify", "--all")
     assert (result.exit_code, result.stderr) == (0, "statebackend: no sessions\n")
 

@@ -246,7 +246,7 @@ def test_the_lines_of_a_message_are_one_event_where_the_first_stands(
 
 
 def test_producers_name_who_did_it(backend: StateBackend) -> None:
-    """Model, tool, MCP server, hook, context and the kernel are told apart, with the version."""
+    """Model, tool, MCP server, hook, context and kernel are different producers, with the version."""
     report = take(backend, ODD)
     assert {event.producer for event in events(backend, report)} == {
         Producer("kernel", "user", "1"),
@@ -460,7 +460,7 @@ def test_a_relative_path_finds_the_parent_too(
 def test_a_child_without_any_parent_is_a_root_and_says_so(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """An unknown parent is no reason to lose the sub-agent's session."""
+    """A sub-agent's session is imported even if its parent is unknown."""
     _, agent = _tree(tmp_path / "project")
     child = take(backend, agent.rename(tmp_path / "agent-a1.jsonl"))
     assert child.parent_session_id is None
@@ -497,7 +497,7 @@ def test_two_sub_agents_of_one_parent_are_two_sessions(
 def test_bad_lines_are_counted_and_the_rest_is_imported(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """Text that is no record is reported with its reason, and never raises."""
+    """Text that is not a record is counted with its reason, and never raises."""
     deep = b'{"type":"user","message":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
     lines = Lines().user("one").raw(b'{"type":"user","x":"\xff"}\n').raw(deep)
     lines.raw(b'{"type": oops}\n').raw(b"[1]\n").raw(b"\n").raw(b'{"n":' + b"9" * 5000 + b"}\n")
@@ -655,7 +655,7 @@ def _assistant(message_id: str, uuid: str) -> bytes:
 def test_a_file_without_a_conversation_creates_nothing(
     backend: StateBackend, tmp_path: Path, content: bytes, problem: str
 ) -> None:
-    """It is refused, and the reason is said."""
+    """It is refused with a reason."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
     report = take(backend, path)

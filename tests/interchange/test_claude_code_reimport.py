@@ -105,7 +105,7 @@ def _source(shared_data: Path, name: str) -> Path:
 
 
 def test_any_line_end_of_the_made_up_file_then_the_whole(folder: Path) -> None:
-    """Every prefix of whole lines, also within a message that goes on between other records."""
+    """Every prefix of whole lines, also within a message whose lines are between other records."""
     growing = Growing(ODD, folder)
     for cut in growing.ends:
         assert growing.grow([cut]) == growing.whole

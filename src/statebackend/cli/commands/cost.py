@@ -29,11 +29,12 @@ from statebackend.values.rows import add_totals
 )
 @json_option
 def command(*, sessions: tuple[str, ...], by: str, tree: bool, as_json: bool) -> None:
-    """Sum up tokens and US dollars, of the sessions named or of all.
+    """Sum up tokens and US dollars.
 
-    A named session must be readable. Without an ID, unreadable files are left out and listed. The
-    exit code is 1 if a file is left out or a session lost rows to damage. "Unpriced" counts turns
-    with tokens but without a price: unless it is 0, the cost is a lower bound.
+    The sums are over the sessions named, or all. A named session must be readable. Without an
+    ID, unreadable files are left out and listed. The exit code is 1 if a file is left out or a
+    session lost rows to damage. "Unpriced" counts turns with tokens but without a price: unless
+    it is 0, the cost is a lower bound.
     """
     from statebackend import StateBackend
 

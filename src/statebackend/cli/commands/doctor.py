@@ -189,7 +189,11 @@ def _check_folder(place: dict[str, Any]) -> Iterator[Diagnosis]:
 def _check_sessions(sessions: Tally, recoveries: Sequence[Recovery]) -> Iterator[Diagnosis]:
     for session_id, problem in sessions.flagged.items():
         lost_rows = problem.endswith(_LOST)
-        reports = [each for each in recoveries if each.session_id == session_id and each.partial]
+        reports = [
+            recovery
+            for recovery in recoveries
+            if recovery.session_id == session_id and recovery.partial
+        ]
         remark = "; ".join(map(_describe_recovery, reports)) or "no report can be read"
         what = "lost_rows" if lost_rows else "session"
         yield Diagnosis("problem", what, problem, (session_id,), (remark,) if lost_rows else ())

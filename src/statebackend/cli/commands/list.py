@@ -29,6 +29,7 @@ Entries = Sequence[SessionInfo | BadSession]
 @click.command("list", cls=SessionsCommand)
 @click.option(
     "--limit",
+    metavar="N",
     type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,

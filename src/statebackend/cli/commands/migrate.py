@@ -48,8 +48,9 @@ def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) 
         raise click.UsageError("Name sessions, or give --all.")
     backend = StateBackend()
     chosen = list(backend.ids()) if every else id_prefixes.resolve_all(backend, ids)
-    each = backend.migrate(chosen, dry_run=dry_run)
-    results = list(progress.track(each, len(chosen), "Checking" if dry_run else "Migrating"))
+    activity = "Checking" if dry_run else "Migrating"
+    migrations = backend.migrate(chosen, dry_run=dry_run)
+    results = list(progress.track(migrations, len(chosen), activity))
     if as_json:
         output.write_json_array([_to_json(result) for result in results])
     else:

@@ -43,10 +43,11 @@ _SUMMARY = {
 @click.option("--yes", is_flag=True, help="Close them; without this option nothing is changed.")
 @json_option
 def command(*, ids: tuple[str, ...], status: str, yes: bool, as_json: bool) -> None:
-    """Close sessions that are marked running but have no writer: all of them, or those named.
+    """Close running sessions that have no writer.
 
-    A session's end becomes the time of its last event. A session that a program is writing is never
-    changed. A damaged or newer session is listed and left unchanged.
+    All of them are closed, or only those named. A session's end becomes the time of its last
+    event. A session that a program is writing is never changed. A damaged or newer session is
+    listed and left unchanged.
     """
     from statebackend import StateBackend
 

@@ -35,10 +35,11 @@ _COLUMNS = (
 @click.argument("session", metavar="ID", shell_complete=complete_id)
 @json_option
 def command(*, session: str, as_json: bool) -> None:
-    """Recover a damaged session: save its rows into a new file and keep the damaged original.
+    """Recover a damaged session.
 
-    Opening a session for writing does the same. A session without damage is left unchanged. The
-    exit code is 1 if rows are missing or were changed.
+    Its rows are saved into a new file, and the damaged original is kept beside it. Opening a
+    session for writing does the same. A session without damage is left unchanged. The exit code
+    is 1 if rows are missing or were changed.
     """
     from statebackend import StateBackend
 

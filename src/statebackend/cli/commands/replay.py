@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 @click.argument("session", metavar="ID", shell_complete=complete_id)
 @json_option
 def command(*, session: str, as_json: bool) -> None:
-    """Render the events of a session in order, with telemetry off.
+    """Render the events of a session in order.
 
-    A payload without a renderer for its producer version is printed as JSON or text. The exit code
-    is 1 if a renderer failed or the session lost rows to damage. With --json: JSON Lines.
+    Telemetry is off. A payload without a renderer for its producer version is printed as JSON
+    or text. The exit code is 1 if a renderer failed or the session lost rows to damage. With
+    --json: JSON Lines.
     """
     from statebackend import StateBackend
     from statebackend.replay import replay

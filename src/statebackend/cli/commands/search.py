@@ -60,6 +60,7 @@ _INDENT = "    "
 )
 @click.option(
     "--limit",
+    metavar="N",
     type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,

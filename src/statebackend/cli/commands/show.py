@@ -46,10 +46,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--after",
+    metavar="SEQ",
     type=click.IntRange(0, MAX_INTEGER),
     help="Show only events after this sequence number.",
 )
-@click.option("--limit", type=click.IntRange(1, MAX_INTEGER), help="Show at most this many events.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, MAX_INTEGER),
+    help="Show at most this many events.",
+)
 @click.option("--follow", is_flag=True, help="Wait for new events until the session has no writer.")
 @click.option("--partial", is_flag=True, help="Show what can be saved of a damaged session.")
 @json_option

@@ -35,10 +35,11 @@ _SUMMARY = {
 @click.option("--all", "every", is_flag=True, help="Check all sessions.")
 @json_option
 def command(*, ids: tuple[str, ...], every: bool, as_json: bool) -> None:
-    """Check session files: integrity, references, schema, version, every row.
+    """Check session files.
 
-    Nothing is changed; a session may be live. A bad file does not stop the others. The exit code
-    is 1 if there is damage or a problem, 0 if there are only notes.
+    Integrity, references, schema, version and every row are checked. Nothing is changed; a session
+    may be live. A bad file does not stop the others. The exit code is 1 if there is damage or a
+    problem, 0 if there are only notes.
     """
     from statebackend import StateBackend
 
