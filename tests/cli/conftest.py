@@ -45,7 +45,7 @@ def cli(state_home: Path) -> Cli:
 
 @pytest.fixture
 def spawn(state_home: Path) -> Iterator[Spawn]:
-    """Return a function that starts the command line as a process; all are killed after the test."""
+    """Return a function that starts the command line as a process; all are killed in the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:

@@ -76,7 +76,7 @@ def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> No
     assert [one["what"] for one in parsed(verified)] == ["gap"]
 
 
-def test_a_loss_that_nobody_can_count_is_missing_events(backend: StateBackend, cli: Cli) -> None:
+def test_a_loss_of_unknown_size_is_reported(backend: StateBackend, cli: Cli) -> None:
     """Its own log is gone: nothing was seen to be lost, and yet not everything was saved."""
     with backend.create("default") as other:
         fill(other)
@@ -286,9 +286,7 @@ def test_a_result_over_one_that_lost_rows_is_partial(
     assert "the result is partial: 1 session lost rows\n" in result.stderr
 
 
-def test_of_many_missing_ranges_the_first_are_missing_events(
-    backend: StateBackend, cli: Cli
-) -> None:
+def test_the_first_of_many_missing_ranges_are_listed(backend: StateBackend, cli: Cli) -> None:
     """The report has them all; a recovery that saved nothing says so."""
     session_id, recovery = recovered(backend)
     assert recovery.report is not None

@@ -246,7 +246,7 @@ def test_the_lines_of_a_message_are_one_event_where_the_first_stands(
 
 
 def test_producers_name_who_did_it(backend: StateBackend) -> None:
-    """Model, tool, MCP server, hook, context and kernel are different producers, with the version."""
+    """Model, tool, MCP server, hook, context and kernel are different producers."""
     report = take(backend, ODD)
     assert {event.producer for event in events(backend, report)} == {
         Producer("kernel", "user", "1"),
