@@ -41,7 +41,7 @@ _PROVIDER = "anthropic"
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredEvents:
     """The events that earlier imports stored in a session.
 
     ``lines`` and ``spent`` are, for each model's message, its stored lines and its counters in the
@@ -55,9 +55,9 @@ class Stored:
     last_lines: set[str] = field(default_factory=set)
 
 
-def read_stored(session: Session) -> Stored:
+def read_stored(session: Session) -> StoredEvents:
     """Read what earlier imports stored in *session*."""
-    stored = Stored()
+    stored = StoredEvents()
     for header in session.events(payloads=False):
         stored.ids.add(header.id)
         stored.last_id = header.id
@@ -71,7 +71,7 @@ def read_stored(session: Session) -> Stored:
     return stored
 
 
-def _read_message(stored: Stored, keys: RecordKeys, event: Event, cost: Cost | None) -> None:
+def _read_message(stored: StoredEvents, keys: RecordKeys, event: Event, cost: Cost | None) -> None:
     lines = [
         line for line in read_objects(event.payload.split(b"\n")) if isinstance(line, SourceObject)
     ]
@@ -92,7 +92,7 @@ def _read_message(stored: Stored, keys: RecordKeys, event: Event, cost: Cost | N
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingEvent:
+class _ImportedEvent:
     """One event with all its values."""
 
     id: str
@@ -136,7 +136,7 @@ class Appender:
             self._append(batch)
             self.added.update(str(event.kind) for event in batch)
 
-    def _missing(self, stored: Stored) -> Iterator[_PendingEvent]:
+    def _missing(self, stored: StoredEvents) -> Iterator[_ImportedEvent]:
         for draft in self.transcript.drafts:
             if isinstance(draft, MessageDraft):
                 event = self._pending_message(draft, stored)
@@ -145,18 +145,18 @@ class Appender:
             if event is not None:
                 yield event
 
-    def _pending_other(self, draft: EventDraft, stored: Stored) -> _PendingEvent | None:
+    def _pending_other(self, draft: EventDraft, stored: StoredEvents) -> _ImportedEvent | None:
         line = draft.line
         identity = event_id(self.source_id, line.key, draft.part)
         self.reaches_end |= identity == stored.last_id
         if identity in stored.ids:
             return None
         payload = self._read_lines([line])
-        return _PendingEvent(
+        return _ImportedEvent(
             identity, draft.kind, draft.producer, payload, self._timestamp(line), item=draft.item
         )
 
-    def _pending_message(self, draft: MessageDraft, stored: Stored) -> _PendingEvent | None:
+    def _pending_message(self, draft: MessageDraft, stored: StoredEvents) -> _ImportedEvent | None:
         """Return the message, or the lines that it gained since the last import."""
         known = stored.lines.get(draft.group, set())
         lines = [line for line in draft.lines if line.key not in known]
@@ -165,7 +165,7 @@ class Appender:
         if not lines:
             return None
         first = lines[0]
-        return _PendingEvent(
+        return _ImportedEvent(
             event_id(self.source_id, first.key, "message"),
             EventKind.MESSAGE,
             Producer("model", _PROVIDER, first.version),
@@ -205,7 +205,7 @@ class Appender:
             raise OSError("became shorter while it was read")
         return data
 
-    def _append(self, events: list[_PendingEvent]) -> None:
+    def _append(self, events: list[_ImportedEvent]) -> None:
         with self.session.batch() as batch:
             for event in events:
                 if event.item is not None:
@@ -253,8 +253,8 @@ def _usd(tokens: Counters, price: ModelPrice) -> float:
     ) / 1e6
 
 
-def _batches(events: Iterator[_PendingEvent]) -> Iterator[list[_PendingEvent]]:
-    batch: list[_PendingEvent] = []
+def _batches(events: Iterator[_ImportedEvent]) -> Iterator[list[_ImportedEvent]]:
+    batch: list[_ImportedEvent] = []
     size = 0
     for event in events:
         batch.append(event)

@@ -149,7 +149,7 @@ class Transcript:
             self.skipped[*_type_of(source.value), reason] += 1
 
     def _draft_events(self, source: SourceObject) -> str | None:
-        """EventDraft the record's events, or return why there are none."""
+        """Draft the record's events, or return the reason why it has none."""
         match source.value.get("type"):
             case "user":
                 return self._draft_user(source)
