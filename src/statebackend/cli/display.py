@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from statebackend.cli import escape, times
-from statebackend.cli.table import Cell, Column
+from statebackend.cli.table import TableCell, TableColumn
 from statebackend.values.recorded import (
     CostTotals,
     EventHeader,
@@ -17,13 +17,13 @@ from statebackend.values.recorded import (
 from statebackend.values.results import BadSession
 
 TOTALS_COLUMNS = (
-    Column("turns", right=True),
-    Column("input", right=True),
-    Column("output", right=True),
-    Column("cache write", right=True),
-    Column("cache read", right=True),
-    Column("cost", right=True),
-    Column("unpriced", right=True),
+    TableColumn("turns", right=True),
+    TableColumn("input", right=True),
+    TableColumn("output", right=True),
+    TableColumn("cache write", right=True),
+    TableColumn("cache read", right=True),
+    TableColumn("cost", right=True),
+    TableColumn("unpriced", right=True),
 )
 _STYLES = {
     SessionStatus.COMPLETED: "green",
@@ -48,17 +48,17 @@ def _dollars(amount: float) -> str:
     return "<$0.0001" if 0 < amount < 0.00005 else f"${amount:,.4f}"
 
 
-def status(info: SessionInfo) -> Cell:
+def status(info: SessionInfo) -> TableCell:
     """Return the status, marked as live, or as running without a writer."""
     known = info.status if isinstance(info.status, SessionStatus) else None
     if info.live:
-        return Cell(f"{info.status} (live)", "bold green")
+        return TableCell(f"{info.status} (live)", "bold green")
     if known is SessionStatus.RUNNING:
-        return Cell(f"{info.status} (no writer)", "yellow")
-    return Cell(str(info.status), _STYLES.get(known, "red") if known else "bold red")
+        return TableCell(f"{info.status} (no writer)", "yellow")
+    return TableCell(str(info.status), _STYLES.get(known, "red") if known else "bold red")
 
 
-def totals(value: CostTotals) -> list[Cell]:
+def totals(value: CostTotals) -> list[TableCell]:
     """Return the cells for ``TOTALS_COLUMNS``."""
     counters = (
         value.rows,
@@ -67,8 +67,12 @@ def totals(value: CostTotals) -> list[Cell]:
         value.cache_write_tokens,
         value.cache_read_tokens,
     )
-    unpriced = Cell(f"{value.unpriced_rows:,}", "yellow" if value.unpriced_rows else "")
-    return [*(Cell(f"{count:,}") for count in counters), Cell(money(value.cost_usd)), unpriced]
+    unpriced = TableCell(f"{value.unpriced_rows:,}", "yellow" if value.unpriced_rows else "")
+    return [
+        *(TableCell(f"{count:,}") for count in counters),
+        TableCell(money(value.cost_usd)),
+        unpriced,
+    ]
 
 
 def producer(value: Producer) -> str:

@@ -13,7 +13,7 @@ _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column.
 
     ``right`` aligns its cells to the right. ``wrap`` lets a terminal break its cells over several
@@ -28,17 +28,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One cell: stored text, escaped when it is drawn, and Rich's style for a terminal."""
 
     text: str
     style: str = ""
 
 
-Row = Sequence[Cell | str]
+Row = Sequence[TableCell | str]
 
 
-def write_table(columns: Sequence[Column], rows: Sequence[Row], total: Row | None = None) -> None:
+def write_table(
+    columns: Sequence[TableColumn], rows: Sequence[Row], total: Row | None = None
+) -> None:
     """Write a table to stdout, with the *total* row, if any, last (bold on a terminal)."""
     lines = [_escape_cells(row) for row in (*rows, *([] if total is None else [total]))]
     used = [
@@ -53,7 +55,7 @@ def write_table(columns: Sequence[Column], rows: Sequence[Row], total: Row | Non
         output.write(_draw_plain(columns, lines))
 
 
-def _draw_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
+def _draw_plain(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]]) -> str:
     """Return the table as plain text, two spaces between the columns."""
     lines = [[column.title.upper() for column in columns]]
     lines += [[cell.text for cell in row] for row in rows]
@@ -61,7 +63,7 @@ def _draw_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> st
     return "".join(_draw_line(columns, texts, widths) for texts in lines)
 
 
-def _draw_line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]) -> str:
+def _draw_line(columns: Sequence[TableColumn], texts: Sequence[str], widths: Sequence[int]) -> str:
     parts = []
     for column, text, widest in zip(columns, texts, widths, strict=True):
         padding = " " * (widest - width(text))
@@ -70,7 +72,7 @@ def _draw_line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence
 
 
 def _draw_with_rich(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, bold_last: bool
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]], *, bold_last: bool
 ) -> str:
     """Return the table as text for the terminal, in colour unless NO_COLOR is set.
 
@@ -107,7 +109,7 @@ def _draw_with_rich(
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def _widest_cells(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
+def _widest_cells(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]]) -> list[int]:
     """Return the width of each column's widest cell or of its title."""
     cells = zip(*rows, strict=True) if rows else [()] * len(columns)
     return [
@@ -127,6 +129,6 @@ def width(text: str) -> int:
     )
 
 
-def _escape_cells(row: Row) -> list[Cell]:
-    cells = (cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
-    return [Cell(escape.line(cell.text), cell.style) for cell in cells]
+def _escape_cells(row: Row) -> list[TableCell]:
+    cells = (cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row)
+    return [TableCell(escape.line(cell.text), cell.style) for cell in cells]

@@ -10,7 +10,7 @@ import click
 
 from statebackend.cli import display, id_prefixes, json_values, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.results import CostGroup, CostGrouping
 from statebackend.values.rows import add_totals
 
@@ -61,6 +61,6 @@ def _to_json(by: str, group: CostGroup) -> json_values.JsonObject:
 
 
 def _write(by: str, groups: Sequence[CostGroup]) -> None:
-    rows = [[Cell(group.key), *display.totals(group.totals)] for group in groups]
-    total = [Cell("total"), *display.totals(add_totals([group.totals for group in groups]))]
-    write_table((Column(by), *display.TOTALS_COLUMNS), rows, total)
+    rows = [[TableCell(group.key), *display.totals(group.totals)] for group in groups]
+    total = [TableCell("total"), *display.totals(add_totals([group.totals for group in groups]))]
+    write_table((TableColumn(by), *display.TOTALS_COLUMNS), rows, total)

@@ -11,23 +11,23 @@ import click
 
 from statebackend.cli import display, escape, exit_codes, json_values, output
 from statebackend.cli.options import SessionsCommand, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 
 if TYPE_CHECKING:
     from statebackend.interchange.report import FileReport, ImportReport
 
 _COLUMNS = (
-    Column("session"),
-    Column("outcome"),
-    Column("events added", right=True),
-    Column("skipped", right=True),
-    Column("unpriced", right=True),
-    Column("file", wrap=True),
+    TableColumn("session"),
+    TableColumn("outcome"),
+    TableColumn("events added", right=True),
+    TableColumn("skipped", right=True),
+    TableColumn("unpriced", right=True),
+    TableColumn("file", wrap=True),
 )
 _SKIPPED_COLUMNS = (
-    Column("skipped", right=True),
-    Column("record", wrap=True),
-    Column("reason", wrap=True),
+    TableColumn("skipped", right=True),
+    TableColumn("record", wrap=True),
+    TableColumn("reason", wrap=True),
 )
 _STYLES = {"created": "green", "extended": "green", "refused": "bold red"}
 
@@ -121,26 +121,26 @@ def _count_skipped(report: ImportReport) -> list[tuple[tuple[str, str], int]]:
     return counts.most_common()
 
 
-def _row(file: FileReport) -> list[Cell]:
+def _row(file: FileReport) -> list[TableCell]:
     return [
-        Cell(file.session_id or "-"),
-        Cell(str(file.outcome), _STYLES.get(str(file.outcome), "")),
-        Cell(f"{sum(file.events_added.values()):,}"),
-        Cell(f"{sum(skipped.count for skipped in file.skipped):,}"),
-        Cell(f"{file.unpriced_turns:,}"),
-        Cell(str(file.path)),
+        TableCell(file.session_id or "-"),
+        TableCell(str(file.outcome), _STYLES.get(str(file.outcome), "")),
+        TableCell(f"{sum(file.events_added.values()):,}"),
+        TableCell(f"{sum(skipped.count for skipped in file.skipped):,}"),
+        TableCell(f"{file.unpriced_turns:,}"),
+        TableCell(str(file.path)),
     ]
 
 
-def _total(report: ImportReport) -> list[Cell]:
+def _total(report: ImportReport) -> list[TableCell]:
     skipped = sum(records.count for file in report.files for records in file.skipped)
     return [
-        Cell(display.plural(len(report.files), "file")),
-        Cell(f"{len(report.created)} created"),
-        Cell(f"{report.events_added:,}"),
-        Cell(f"{skipped:,}"),
-        Cell(f"{report.unpriced_turns:,}"),
-        Cell(""),
+        TableCell(display.plural(len(report.files), "file")),
+        TableCell(f"{len(report.created)} created"),
+        TableCell(f"{report.events_added:,}"),
+        TableCell(f"{skipped:,}"),
+        TableCell(f"{report.unpriced_turns:,}"),
+        TableCell(""),
     ]
 
 

@@ -9,19 +9,19 @@ import click
 
 from statebackend.cli import display, exit_codes, id_prefixes, json_values, output, times
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.results import BadSession
 from statebackend.values.validation import MAX_INTEGER
 
 _COLUMNS = (
-    Column("id"),
-    Column("status"),
-    Column("profile", wrap=True),
-    Column("started"),
-    Column("took", right=True),
-    Column("cost", right=True),
-    Column("problem", wrap=True, optional=True),
+    TableColumn("id"),
+    TableColumn("status"),
+    TableColumn("profile", wrap=True),
+    TableColumn("started"),
+    TableColumn("took", right=True),
+    TableColumn("cost", right=True),
+    TableColumn("problem", wrap=True, optional=True),
 )
 Entries = Sequence[SessionInfo | BadSession]
 
@@ -114,17 +114,22 @@ def _write(entries: Entries) -> None:
     write_table(_COLUMNS, [_row(entry) for entry in entries])
 
 
-def _row(entry: SessionInfo | BadSession) -> list[Cell]:
-    problem = Cell(json_values.problem(entry) or "", "red")
+def _row(entry: SessionInfo | BadSession) -> list[TableCell]:
+    problem = TableCell(json_values.problem(entry) or "", "red")
     if isinstance(entry, BadSession):
-        return [Cell(entry.session_id), Cell("bad file", "bold red"), *[Cell("")] * 4, problem]
+        return [
+            TableCell(entry.session_id),
+            TableCell("bad file", "bold red"),
+            *[TableCell("")] * 4,
+            problem,
+        ]
     return [
-        Cell(entry.session_id),
+        TableCell(entry.session_id),
         display.status(entry),
-        Cell(entry.profile),
-        Cell(times.format_minute(entry.started_at)),
-        Cell(times.format_duration(entry.started_at, entry.ended_at)),
-        Cell(display.money(entry.cost_usd, entry.unpriced_rows)),
+        TableCell(entry.profile),
+        TableCell(times.format_minute(entry.started_at)),
+        TableCell(times.format_duration(entry.started_at, entry.ended_at)),
+        TableCell(display.money(entry.cost_usd, entry.unpriced_rows)),
         problem,
     ]
 

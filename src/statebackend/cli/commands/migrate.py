@@ -10,15 +10,15 @@ import click
 
 from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.reports import MigrationResult
 
 _COLUMNS = (
-    Column("session"),
-    Column("outcome"),
-    Column("from", right=True),
-    Column("to", right=True),
-    Column("problem", wrap=True),
+    TableColumn("session"),
+    TableColumn("outcome"),
+    TableColumn("from", right=True),
+    TableColumn("to", right=True),
+    TableColumn("problem", wrap=True),
 )
 _STYLES = {"migrated": "green", "outdated": "yellow", "live": "yellow"}
 _SUMMARY = {
@@ -80,11 +80,11 @@ def _write(results: Sequence[MigrationResult]) -> None:
         output.notice("no sessions")
 
 
-def _row(result: MigrationResult) -> list[Cell]:
+def _row(result: MigrationResult) -> list[TableCell]:
     return [
-        Cell(result.session_id),
-        Cell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
-        Cell("-" if result.from_version is None else str(result.from_version)),
-        Cell(str(result.to_version)),
-        Cell(str(result.error) if result.error else ""),
+        TableCell(result.session_id),
+        TableCell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
+        TableCell("-" if result.from_version is None else str(result.from_version)),
+        TableCell(str(result.to_version)),
+        TableCell(str(result.error) if result.error else ""),
     ]

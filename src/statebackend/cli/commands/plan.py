@@ -8,18 +8,22 @@ import click
 
 from statebackend.cli import exit_codes, id_prefixes, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.recorded import PlanDecision, PlanEntry
 
 _ITEM_COLUMNS = (
-    Column("event", right=True),
-    Column("turn", wrap=True),
-    Column("call", wrap=True),
-    Column("tool", wrap=True),
-    Column("decision"),
-    Column("decided by", wrap=True),
+    TableColumn("event", right=True),
+    TableColumn("turn", wrap=True),
+    TableColumn("call", wrap=True),
+    TableColumn("tool", wrap=True),
+    TableColumn("decision"),
+    TableColumn("decided by", wrap=True),
 )
-_RULE_COLUMNS = (Column("decided by", wrap=True), Column("decision"), Column("count", right=True))
+_RULE_COLUMNS = (
+    TableColumn("decided by", wrap=True),
+    TableColumn("decision"),
+    TableColumn("count", right=True),
+)
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 
 
@@ -71,15 +75,15 @@ def _to_json(entry: PlanEntry) -> dict[str, object]:
     }
 
 
-def _row(entry: PlanEntry) -> list[Cell]:
+def _row(entry: PlanEntry) -> list[TableCell]:
     item = entry.item
     return [
-        Cell(str(entry.event_sequence)),
-        Cell(item.turn_id),
-        Cell(item.tool_call_id),
-        Cell(f"{item.provider_name}/{item.tool_name}"),
-        Cell(item.decision, _STYLES.get(item.decision, "")),
-        Cell(item.decided_by),
+        TableCell(str(entry.event_sequence)),
+        TableCell(item.turn_id),
+        TableCell(item.tool_call_id),
+        TableCell(f"{item.provider_name}/{item.tool_name}"),
+        TableCell(item.decision, _STYLES.get(item.decision, "")),
+        TableCell(item.decided_by),
     ]
 
 
@@ -92,9 +96,9 @@ def _show_rules(*, as_json: bool) -> None:
     elif result.rules:
         rows = [
             [
-                Cell(rule.decided_by),
-                Cell(rule.decision, _STYLES.get(rule.decision, "")),
-                Cell(f"{rule.count:,}"),
+                TableCell(rule.decided_by),
+                TableCell(rule.decision, _STYLES.get(rule.decision, "")),
+                TableCell(f"{rule.count:,}"),
             ]
             for rule in result.rules
         ]

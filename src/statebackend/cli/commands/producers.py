@@ -11,10 +11,14 @@ import click
 
 from statebackend.cli import exit_codes, id_prefixes, json_values, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Column, write_table
+from statebackend.cli.table import TableColumn, write_table
 from statebackend.values.recorded import Producer, ProducerEntry
 
-_COLUMNS = (Column("category"), Column("name", wrap=True), Column("version", wrap=True))
+_COLUMNS = (
+    TableColumn("category"),
+    TableColumn("name", wrap=True),
+    TableColumn("version", wrap=True),
+)
 _FIELDS = ("category", "name", "version")
 
 
@@ -72,7 +76,7 @@ def _write_entries(entries: Sequence[ProducerEntry], *, missing: bool) -> None:
     if not entries:
         output.notice("no producer is missing" if missing else "no producers")
         return
-    columns = (*_COLUMNS, Column("first event", right=True))
+    columns = (*_COLUMNS, TableColumn("first event", right=True))
     write_table(
         columns,
         [(*_cells(entry.producer), str(entry.first_seen_sequence)) for entry in entries],

@@ -10,15 +10,15 @@ import click
 
 from statebackend.cli import display, exit_codes, id_prefixes, json_values, output, times
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.reports import ReapResult
 
 _COLUMNS = (
-    Column("session"),
-    Column("outcome"),
-    Column("status"),
-    Column("ended"),
-    Column("problem", wrap=True, optional=True),
+    TableColumn("session"),
+    TableColumn("outcome"),
+    TableColumn("status"),
+    TableColumn("ended"),
+    TableColumn("problem", wrap=True, optional=True),
 )
 _STYLES = {"reaped": "green", "stale": "yellow", "live": "yellow", "ended": "dim"}
 _SUMMARY = {
@@ -82,11 +82,11 @@ def _write(results: Sequence[ReapResult]) -> None:
         output.notice("every running session has a writer")
 
 
-def _row(result: ReapResult) -> list[Cell]:
+def _row(result: ReapResult) -> list[TableCell]:
     return [
-        Cell(result.session_id),
-        Cell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
-        Cell("-" if result.status is None else str(result.status)),
-        Cell(times.format_second(result.ended_at)),
-        Cell(str(result.error) if result.error else ""),
+        TableCell(result.session_id),
+        TableCell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
+        TableCell("-" if result.status is None else str(result.status)),
+        TableCell(times.format_second(result.ended_at)),
+        TableCell(str(result.error) if result.error else ""),
     ]

@@ -15,19 +15,19 @@ from statebackend.cli import (
     times,
 )
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.reports import Recovery, TableRecovery
 
 _NAMED = 20
 _COLUMNS = (
-    Column("table"),
-    Column("kept", right=True),
-    Column("lost", right=True),
-    Column("set aside", right=True),
-    Column("repaired", right=True),
-    Column("in doubt", right=True),
-    Column("orphaned", right=True),
-    Column("missing sequences", wrap=True, optional=True),
+    TableColumn("table"),
+    TableColumn("kept", right=True),
+    TableColumn("lost", right=True),
+    TableColumn("set aside", right=True),
+    TableColumn("repaired", right=True),
+    TableColumn("in doubt", right=True),
+    TableColumn("orphaned", right=True),
+    TableColumn("missing sequences", wrap=True, optional=True),
 )
 
 
@@ -76,16 +76,16 @@ def _write(recovery: Recovery) -> None:
         output.write(f"and {display.plural(omitted, 'more line')}: see the report\n")
 
 
-def _row(table: TableRecovery) -> list[Cell]:
+def _row(table: TableRecovery) -> list[TableCell]:
     ranges = [display.sequences(*bounds) for bounds in table.missing]
     more = f" and {len(ranges) - _NAMED:,} more" if len(ranges) > _NAMED else ""
     return [
-        Cell(table.table),
-        Cell(f"{table.kept:,}"),
-        Cell(f"{table.lost:,}", "bold red" if table.lost else ""),
-        Cell(f"{table.set_aside:,}"),
-        Cell(f"{table.repaired:,}"),
-        Cell(f"{table.doubtful:,}"),
-        Cell(f"{table.orphaned:,}"),
-        Cell(", ".join(ranges[:_NAMED]) + more),
+        TableCell(table.table),
+        TableCell(f"{table.kept:,}"),
+        TableCell(f"{table.lost:,}", "bold red" if table.lost else ""),
+        TableCell(f"{table.set_aside:,}"),
+        TableCell(f"{table.repaired:,}"),
+        TableCell(f"{table.doubtful:,}"),
+        TableCell(f"{table.orphaned:,}"),
+        TableCell(", ".join(ranges[:_NAMED]) + more),
     ]

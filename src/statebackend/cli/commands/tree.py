@@ -8,17 +8,17 @@ import click
 
 from statebackend.cli import display, id_prefixes, json_values, notices, output, times
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.results import TreeNode
 
 _COLUMNS = (
-    Column("session"),
-    Column("status"),
-    Column("profile", wrap=True),
-    Column("started"),
-    Column("own cost", right=True),
-    Column("inclusive", right=True),
-    Column("note", wrap=True, optional=True),
+    TableColumn("session"),
+    TableColumn("status"),
+    TableColumn("profile", wrap=True),
+    TableColumn("started"),
+    TableColumn("own cost", right=True),
+    TableColumn("inclusive", right=True),
+    TableColumn("note", wrap=True, optional=True),
 )
 _DEEPEST_INDENT = 12
 
@@ -56,15 +56,15 @@ def _to_json(node: TreeNode) -> json_values.JsonObject:
     }
 
 
-def _row(node: TreeNode) -> list[Cell]:
+def _row(node: TreeNode) -> list[TableCell]:
     return [
-        Cell(_indent(node.level) + node.session.session_id),
+        TableCell(_indent(node.level) + node.session.session_id),
         display.status(node.session),
-        Cell(node.session.profile),
-        Cell(times.format_minute(node.session.started_at)),
-        Cell(display.money(node.own.cost_usd, node.own.unpriced_rows)),
-        Cell(display.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows)),
-        Cell(_note(node), "red" if node.ring else "yellow"),
+        TableCell(node.session.profile),
+        TableCell(times.format_minute(node.session.started_at)),
+        TableCell(display.money(node.own.cost_usd, node.own.unpriced_rows)),
+        TableCell(display.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows)),
+        TableCell(_note(node), "red" if node.ring else "yellow"),
     ]
 
 

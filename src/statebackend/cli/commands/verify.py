@@ -10,16 +10,16 @@ import click
 
 from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.errors import SessionNotFound
 from statebackend.values.reports import Finding, VerificationResult
 
 _COLUMNS = (
-    Column("session"),
-    Column("severity"),
-    Column("about"),
-    Column("count", right=True),
-    Column("finding", wrap=True),
+    TableColumn("session"),
+    TableColumn("severity"),
+    TableColumn("about"),
+    TableColumn("count", right=True),
+    TableColumn("finding", wrap=True),
 )
 _STYLES = {"damage": "bold red", "problem": "yellow", "note": ""}
 _SUMMARY = {
@@ -81,11 +81,11 @@ def _worst_severity(result: VerificationResult) -> str:
     return next((word for word in ("damage", "problem") if word in severities), "sound")
 
 
-def _row(session_id: str, finding: Finding) -> list[Cell]:
+def _row(session_id: str, finding: Finding) -> list[TableCell]:
     return [
-        Cell(session_id),
-        Cell(finding.severity, _STYLES[finding.severity]),
-        Cell(finding.what),
-        Cell(f"{finding.count:,}"),
-        Cell(finding.text),
+        TableCell(session_id),
+        TableCell(finding.severity, _STYLES[finding.severity]),
+        TableCell(finding.what),
+        TableCell(f"{finding.count:,}"),
+        TableCell(finding.text),
     ]
