@@ -128,8 +128,9 @@ lint: $(DEVELOP) ## style and formatting
 types: $(DEVELOP) ## mypy, strict
 	$(BIN)/mypy
 
-imports: $(DEVELOP) ## the direction of imports
+imports: $(DEVELOP) ## the direction of imports, and the number of rooms, arrows and circles
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/house.py
 
 coverage: $(DEVELOP) ## the test suite, with coverage and its lower bound
 	$(PYTEST) -n $(WORKERS) -m 'not slow' --cov --cov-report=term

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.lab import Lab, cache_in
-from benchmarks.listing import many_sessions
+from benchmarks.listing import folder_of_sessions
 from benchmarks.measure import Figure, interleave, must_equal, ratio
 from statebackend import StateBackend
 from statebackend.catalogue import Catalogue, query
@@ -58,7 +58,7 @@ def _look(directory: Path) -> dict[str, os.stat_result]:
 @contextmanager
 def _catalogue(lab: Lab, count: int) -> Iterator[tuple[Catalogue, str]]:
     """Give the filled catalogue of so many sessions, and one of them that has children."""
-    with many_sessions(lab, count) as directory, lab.folder() as cache, cache_in(cache):
+    with folder_of_sessions(lab, count) as directory, lab.folder() as cache, cache_in(cache):
         root = _make_family(directory)
         time.sleep(0.2)  # what changed just now may not be relied on
         catalogue = Catalogue(directory)

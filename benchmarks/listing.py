@@ -10,11 +10,11 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
+from benchmarks import many_sessions
 from benchmarks.lab import Lab
 from benchmarks.measure import AnswersDiffer, Figure, interleave, must_equal, ratio
 from benchmarks.samples import START, mixed, new_session, text
 from statebackend import BadSession, SessionInfo, StateBackend
-from statebackend.testing import many
 
 _NEWEST = 20
 _TEMPLATE_EVENTS = (3, 12, 30, 60)
@@ -26,7 +26,7 @@ def newest(lab: Lab) -> Iterator[Figure]:
     """List the newest 20 of 100,000 sessions, against scandir, sort and 20 bare opens."""
     count, rounds = lab.size(100_000, 200), lab.size(31, 11)
     what = f"newest {_NEWEST} of {count:,} sessions"
-    with many_sessions(lab, count) as directory:
+    with folder_of_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.list(limit=_NEWEST)), _newest_bare(directory))
         taken = interleave(
@@ -39,7 +39,7 @@ def scan(lab: Lab) -> Iterator[Figure]:
     """Read the summary of every session, against a bare loop over immutable files."""
     count, rounds = lab.size(10_000, 200), lab.size(9, 5)
     what = f"full scan of {count:,} sessions"
-    with many_sessions(lab, count) as directory:
+    with folder_of_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.scan()), _scan_bare(directory))
         taken = interleave(
@@ -51,8 +51,11 @@ def scan(lab: Lab) -> Iterator[Figure]:
 def large(lab: Lab) -> Iterator[Figure]:
     """List a page with one session of 1 GB in it, against the same page without."""
     megabytes, rounds = lab.size(1_000, 10), lab.size(101, 11)
-    with many_sessions(lab, _NEWEST) as without, many_sessions(lab, _NEWEST - 1) as beside:
-        many.template(beside, megabytes, 1_000_000)
+    with (
+        folder_of_sessions(lab, _NEWEST) as without,
+        folder_of_sessions(lab, _NEWEST - 1) as beside,
+    ):
+        many_sessions.template(beside, megabytes, 1_000_000)
         ours, bare = StateBackend(beside), StateBackend(without)
         for backend in (ours, bare):
             must_equal("the pages", len(_answers(backend.list(limit=_NEWEST))), _NEWEST)
@@ -109,19 +112,19 @@ def _text(moment: datetime | str) -> str:
 
 
 @contextmanager
-def many_sessions(lab: Lab, count: int) -> Iterator[Path]:
+def folder_of_sessions(lab: Lab, count: int) -> Iterator[Path]:
     """Give a folder of *count* sessions, a minute apart, of four lengths."""
     with lab.folder() as folder:
         templates = list(_templates(folder / "templates"))
-        for _path in many.stamp(folder / "sessions", templates, count):
+        for _path in many_sessions.stamp(folder / "sessions", templates, count):
             pass
         yield folder / "sessions"
 
 
-def _templates(directory: Path) -> Iterator[many.Template]:
+def _templates(directory: Path) -> Iterator[many_sessions.Template]:
     backend = StateBackend(directory)
     for seed, events in enumerate(_TEMPLATE_EVENTS):
         # The first event is left out: its time is the session's start, which gets stamped.
         session_id = new_session(backend, list(islice(mixed(seed), 1, events + 1)))
         path = backend.directory / f"{session_id}{_SUFFIX}"
-        yield many.Template(session_id, START, path.read_bytes())
+        yield many_sessions.Template(session_id, START, path.read_bytes())

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import bare
 from benchmarks.lab import Lab
-from benchmarks.listing import many_sessions
+from benchmarks.listing import folder_of_sessions
 from benchmarks.measure import AnswersDiffer, Figure, Rounds, interleave, must_equal, ratio
 from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
@@ -53,7 +53,7 @@ _VISIT = (
 def many(lab: Lab) -> Iterator[Figure]:
     """Migrate many files, the integrity check and a claim included on both sides."""
     all_of_them, some = lab.size(2_000, 100), lab.size(300, 30)
-    with many_sessions(lab, all_of_them) as source, lab.folder() as folder:
+    with folder_of_sessions(lab, all_of_them) as source, lab.folder() as folder:
         one_round = _taken(lab, source, folder, all_of_them, rounds=1, threads=_THREADS)
         grown = _memory(lab, source)
         several, few = lab.size(5, 2), lab.size(3, 2)
@@ -70,7 +70,7 @@ def many(lab: Lab) -> Iterator[Figure]:
 def current(lab: Lab) -> Iterator[Figure]:
     """Find out that a file is current, against asking SQLite for its version."""
     count, rounds = lab.size(300, 50), lab.size(31, 5)
-    with many_sessions(lab, count) as directory, lab.folder() as folder:
+    with folder_of_sessions(lab, count) as directory, lab.folder() as folder:
         paths = sorted(directory.glob("*.sqlite"), reverse=True)
         _must_not_load_alembic(directory, paths[0].stem)
         # An open asks its connection once more. It is a connection on another file here: `_look`

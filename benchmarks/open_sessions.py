@@ -1,8 +1,8 @@
 """Many sessions open at once in one process: speed, threads, memory and descriptors.
 
-``python -m benchmarks.open_sessions ours|bare FOLDER SESSIONS`` opens SESSIONS new sessions, appends
-to each in five rounds, and prints the bytes of memory and the descriptors that each takes, and the
-number of threads.
+``python -m benchmarks.open_sessions ours|bare FOLDER SESSIONS`` opens SESSIONS new sessions and
+appends to each in five rounds. It prints the bytes of memory and the descriptors that each takes,
+and the number of threads.
 """
 
 from __future__ import annotations

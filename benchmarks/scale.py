@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks import many_sessions, scan_times
 from benchmarks.lab import machine
+from benchmarks.scan_times import Timing
 from statebackend import StateBackend
-from statebackend.testing import many, scan_times
-from statebackend.testing.scan_times import Taken
 
 SIZES = (100, 1_000, 10_000, 100_000)
 LENGTHS = (1, 100, 1_000)
@@ -33,7 +33,7 @@ class Measured:
     folder: str
     sessions: int
     cache: str
-    taken: list[Taken]
+    taken: list[Timing]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,25 +54,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _each(largest: int, base: Path | None) -> Iterator[Measured]:
     for size in [size for size in SIZES if size <= largest]:
-        with scan_times.made_sessions(size, base) as directory:
+        with scan_times.generated_sessions(size, base) as directory:
             what = f"{size:,} small sessions"
             yield Measured(what, size, "warm", list(scan_times.measure(directory)))
             yield Measured(what, size, "cold", list(_cold(directory)))
     for events in LENGTHS:
         count = min(OF_EACH_LENGTH, largest)
-        with scan_times.made_sessions(count, base, events=(events,)) as directory:
+        with scan_times.generated_sessions(count, base, events=(events,)) as directory:
             what = f"{count:,} sessions of {events:,} events"
             yield Measured(what, count, "warm", list(scan_times.measure(directory)))
-    with scan_times.made_sessions(AMONG, base) as directory:
+    with scan_times.generated_sessions(AMONG, base) as directory:
         yield Measured(f"{AMONG} sessions", AMONG, "warm", list(scan_times.measure(directory)))
         large_bytes = LARGE_BYTES if largest >= SIZES[-1] else LARGE_BYTES // 100
         payload_bytes = 1_000_000
-        large = many.template(directory, large_bytes // payload_bytes, payload_bytes)
+        large = many_sessions.template(directory, large_bytes // payload_bytes, payload_bytes)
         what = f"{AMONG} sessions and one of {len(large.image) / 1e9:.2f} GB"
         yield Measured(what, AMONG + 1, "warm", list(scan_times.measure(directory)))
 
 
-def _cold(directory: Path) -> Iterator[Taken]:
+def _cold(directory: Path) -> Iterator[Timing]:
     """Ask with no page of any session in memory; names and file times stay there."""
     backend = StateBackend(directory, catalogue=False)
     questions: dict[str, Callable[[], int]] = {
@@ -85,7 +85,7 @@ def _cold(directory: Path) -> Iterator[Taken]:
     }
     for what, ask in questions.items():
         _forget(directory)
-        yield scan_times.taken(what, ask, rounds=1)
+        yield scan_times.time_question(what, ask, rounds=1)
 
 
 def _forget(directory: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks import scan_times
 from statebackend import StateBackend
 from statebackend.catalogue import Catalogue
-from statebackend.testing import scan_times
 
 SIZES = (100, 1_000)
 
@@ -22,7 +22,7 @@ SIZES = (100, 1_000)
 @pytest.fixture(params=SIZES, scope="module")
 def directory(request: pytest.FixtureRequest) -> Iterator[Path]:
     """Give a folder of so many sessions."""
-    with scan_times.made_sessions(request.param) as made:
+    with scan_times.generated_sessions(request.param) as made:
         yield made
 
 

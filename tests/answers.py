@@ -15,7 +15,7 @@ import pytest
 from statebackend import BadSession, StateBackend, StateBackendError, StorageError
 from statebackend.bulk import across
 from statebackend.catalogue import Catalogue
-from statebackend.scanning.aggregates import CostGrouping
+from statebackend.values.results import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
 
 

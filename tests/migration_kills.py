@@ -15,10 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 from statebackend.files.paths import sqlite_uri
-from statebackend.schema import migrate
+from statebackend.schema import fingerprint, migrate
 from statebackend.sqlite import engine
-from statebackend.testing import fingerprint, samples
-from tests import chains
+from tests import chains, released_files
 
 EVENTS = 30_000
 # Forks a child for each line that it reads (folder, id, seconds), and kills that after so long.
@@ -77,8 +76,8 @@ def kill_rounds(folder: Path, kills: int, seed: int = 1) -> Counter[str]:
     or a next open that does not go on, is an AssertionError.
     """
     original = populated(folder / "original", EVENTS)
-    columns = {table: rows.columns for table, rows in samples.rows(original).items()}
-    expected = samples.rows(original)
+    columns = {table: rows.columns for table, rows in released_files.rows(original).items()}
+    expected = released_files.rows(original)
     chain = chains.make_chain(folder / "chain", 5)
     structures = {1: fingerprint.of_file(original), 5: structure(chain)}
     killer, dice = Killer(chains.copy_program(folder, 5)), random.Random(seed)
@@ -92,11 +91,11 @@ def kill_rounds(folder: Path, kills: int, seed: int = 1) -> Counter[str]:
             logged = log.exists() and log.stat().st_size > 0
             version = _version(path)
             assert fingerprint.of_file(path) == structures[version]
-            assert samples.rows(path, columns) == expected
+            assert released_files.rows(path, columns) == expected
             killer.migrate(path)
             assert _version(path) == 5
             assert fingerprint.of_file(path) == structures[5]
-            assert samples.rows(path, columns) == expected
+            assert released_files.rows(path, columns) == expected
             found["new" if version == 5 else "old"] += 1
             found["in the log"] += logged and version == 1
             shutil.rmtree(path.parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,7 +125,41 @@ def test_revisions_stand_alone(root: Path) -> None:
         assert PACKAGE not in imported_by(module), path.name
 
 
+def test_no_circle_and_few_rooms(root: Path) -> None:
+    """Neither packages nor modules import each other in a circle, not even inside functions."""
+    house = runpy.run_path(str(root / "tools" / "house.py"))
+    modules = house["module_arrows"]()
+    assert house["circles"](modules) == []
+    assert house["circles"](house["room_arrows"](modules)) == []
+    assert len(house["rooms"]()) <= 30
+
+
+def test_circles_are_found(root: Path) -> None:
+    """Of two modules, of three, and of one that imports itself; a path into one is not one."""
+    circles = runpy.run_path(str(root / "tools" / "house.py"))["circles"]
+    arrows = {"a": "b", "b": "a", "c": "d", "d": "e", "e": "cf", "f": "f", "g": "ab", "h": ""}
+    found = circles({node: frozenset(imported) for node, imported in arrows.items()})
+    assert sorted(found) == [["a", "b"], ["c", "d", "e"], ["f"]]
+
+
+def test_no_function_is_long(root: Path) -> None:
+    """A function fits on one screen: 60 lines at most."""
+    functions = [
+        (path.name, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for path, module in sources(root, "src/statebackend")
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert [function for function in functions if function[2] > 60] == []
+
+
 def test_every_helper_has_a_noun(graph: grimp.ImportGraph) -> None:
     """No drawer for odds and ends."""
     names = {module.rpartition(".")[2] for module in graph.modules}
     assert not names & {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def test_nothing_shipped_imports_the_tools_of_tests(root: Path) -> None:
+    """An installation needs no test library, not even the standard one."""
+    for path, module in sources(root, "src/statebackend"):
+        assert not imported_by(module) & {"unittest", "pytest", "hypothesis"}, path.name

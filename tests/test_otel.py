@@ -166,7 +166,7 @@ def test_an_error_of_a_statement_quotes_no_value() -> None:
 
 
 def test_an_error_is_recorded_with_status(backend: StateBackend, traced: Traced) -> None:
-    """Type, message and status ERROR, and the error goes on."""
+    """Type, message and status ERROR, and the error reaches the caller."""
     with backend.create("default") as session, pytest.raises(SessionLocked):
         backend.open(session.session_id)
     span = traced.one("open")
@@ -212,7 +212,7 @@ def test_sb24_a_replay_exports_nothing(backend: StateBackend, traced: Traced) ->
 
 
 def test_threads_have_their_own_parents(backend: StateBackend, traced: Traced) -> None:
-    """Each append is below the span of its own thread, whoever wrote it."""
+    """Each append's parent is the span of its own thread, also if another thread commits it."""
     parents: dict[str, int] = {}
 
     def work(name: str) -> None:

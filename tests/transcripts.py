@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from statebackend import EventKind, StateBackend
-from statebackend.interchange.claude_code.reader import FileReport, import_claude_code
+from statebackend.interchange.report import FileReport
 
 SESSION = "3f2b8f0e-54a1-4d0c-9f2e-1c7a6b5d4e3f"
 USAGE = {
@@ -133,7 +133,7 @@ def measure(backend: StateBackend, session_id: str) -> Measured:
 
 def take(backend: StateBackend, path: Path) -> FileReport:
     """Import one file and return its report."""
-    (report,) = import_claude_code(backend, [path]).files
+    (report,) = backend.import_transcripts([path]).files
     return report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,13 +17,18 @@ from statebackend.bulk.tree import arrange, descendants
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.files.paths import SessionFiles, sessions_directory
 from statebackend.scanning import aggregates, scan
-from statebackend.scanning.aggregates import CostGrouping
 from statebackend.values import ids, rows, timestamps, validation
 from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo, SessionStatus
-from statebackend.values.reports import ReapResult, Recovery
+from statebackend.values.reports import (
+    MigrationResult,
+    ReapResult,
+    Recovery,
+    VerificationResult,
+)
 from statebackend.values.results import (
     BadSession,
     CostGroup,
+    CostGrouping,
     CostReport,
     PlanRule,
     PlanRules,
@@ -36,6 +41,8 @@ from statebackend.values.results import (
 if TYPE_CHECKING:
     from statebackend.bulk.across import Across
     from statebackend.catalogue.query import Question
+    from statebackend.interchange.claude_code.prices import ModelPrice
+    from statebackend.interchange.report import ImportReport
     from statebackend.reading.view import SessionView
     from statebackend.recording.session import Session
 
@@ -171,6 +178,84 @@ class StateBackend:
 
         return recovery_reports.read_all(self.directory)
 
+    # -- maintenance ---------------------------------------------------------------------------
+
+    def verify(
+        self, session_ids: Iterable[str] | None = None, *, threads: int = 2
+    ) -> Iterator[VerificationResult]:
+        """Check these sessions (None: all, newest first), lazily; one result for each.
+
+        The check covers integrity, references, schema, version and every row. It changes nothing,
+        also while a writer has the session. A bad file gives a result and does not stop the others.
+        Raises :class:`InvalidValue` for a single string, and :class:`StorageError` when the folder
+        cannot be listed.
+        """
+        from statebackend.bulk import migration
+
+        return migration.verify_each(self.directory, _distinct_ids(session_ids), threads=threads)
+
+    def migrate(
+        self,
+        session_ids: Iterable[str] | None = None,
+        *,
+        dry_run: bool = False,
+        threads: int = 4,
+    ) -> Iterator[MigrationResult]:
+        """Bring these sessions (None: all, newest first) to the current version, lazily.
+
+        Each session gives one result, and the sessions whose results were not consumed may be left
+        as they are. With *dry_run* nothing is changed. A session that a program writes is skipped;
+        a bad file does not stop the others. An interrupted run continues with the next one. Raises
+        :class:`InvalidValue` for a single string, and :class:`StorageError` when the folder cannot
+        be listed.
+        """
+        from statebackend.bulk import migration
+
+        return migration.migrate_each(
+            self.directory, _distinct_ids(session_ids), dry_run=dry_run, threads=threads
+        )
+
+    def recover(self, session_id: str) -> Recovery | None:
+        """Recover a damaged session now and return the report; None if it is not damaged.
+
+        :meth:`open` recovers the same way. A sound session is left as it is, also one of an older
+        version. Raises :class:`SessionNotFound`, :class:`SessionLocked`, :class:`SchemaTooNew`,
+        :class:`SessionUnreadable` when nothing can be saved, and the storage errors
+        (specification, "Corruption recovery").
+        """
+        from statebackend.bulk import recovery
+
+        return recovery.recover_damaged(SessionFiles.of(self.directory, session_id).path)
+
+    def import_transcripts(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        prices: Mapping[str, ModelPrice] | None = None,
+        profile: str | None = None,
+    ) -> ImportReport:
+        """Import Claude Code transcripts: each main or sub-agent file becomes a session.
+
+        A folder stands for every ``*.jsonl`` file below it. *prices* are US dollars per million
+        tokens by model name; a turn without a price is stored at 0.0 and counted. *profile* is
+        that of the sessions created (default ``claude-code``). Importing a file again adds only
+        what is new. A file that cannot be imported is reported as refused and does not stop the
+        others. Raises :class:`InvalidValue` for a wrong argument, and :class:`StorageError` when
+        the folder of sessions cannot be listed.
+        """
+        from statebackend.interchange.claude_code import importer
+
+        if isinstance(paths, str | os.PathLike):
+            raise InvalidValue("paths", "must be several paths, such as [path]")
+        if profile is not None:
+            validation.check_text("profile", profile)
+        return importer.import_claude_code(
+            self.directory,
+            [Path(validation.check_path("paths", path)) for path in paths],
+            prices=prices,
+            profile=profile,
+        )
+
     # -- across sessions -----------------------------------------------------------------------
 
     def ids(self) -> Iterator[str]:
@@ -269,13 +354,8 @@ class StateBackend:
         target = validation.check_word("status", SessionStatus, status)
         if target is SessionStatus.RUNNING:
             raise InvalidValue("status", "a session that is closed is not running")
-        if isinstance(session_ids, str):
-            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
-        if session_ids is not None:
-            session_ids = dict.fromkeys(session_ids)
-            for each in session_ids:
-                validation.check_text("session_ids", each)
-        return [*stale.reap_each(self.directory, target, session_ids, dry_run=dry_run)]
+        chosen = _distinct_ids(session_ids)
+        return [*stale.reap_each(self.directory, target, chosen, dry_run=dry_run)]
 
     def tree(self, session_id: str | None = None) -> SessionTree:
         """Return all sessions as trees, or the one below *session_id*, with their cost.
@@ -328,9 +408,7 @@ class StateBackend:
         """
         if not isinstance(by, str) or by not in aggregates.GROUPINGS:
             raise InvalidValue("by", f"{by!r} is not one of: {', '.join(aggregates.GROUPINGS)}")
-        if isinstance(session_ids, str):
-            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
-        stems = None if session_ids is None else list(dict.fromkeys(session_ids))
+        stems = _distinct_ids(session_ids)
         from statebackend.catalogue import query
 
         lacking = _Lacking()
@@ -532,6 +610,17 @@ class _Lacking:
             if info.incomplete:
                 self.incomplete.append(info.session_id)
             yield result
+
+
+def _distinct_ids(session_ids: Iterable[str] | None) -> list[str] | None:
+    if session_ids is None:
+        return None
+    if isinstance(session_ids, str):
+        raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
+    distinct = list(dict.fromkeys(session_ids))
+    for session_id in distinct:
+        validation.check_text("session_ids", session_id)
+    return distinct
 
 
 def _after(stems: list[str], cursor: str | None) -> list[str]:

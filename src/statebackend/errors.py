@@ -1,30 +1,29 @@
-"""Every error that this package raises on purpose.
+"""The errors that this package raises.
 
 ::
 
     StateBackendError
     ├── InvalidValue            a value that cannot be stored; nothing was written
-    ├── InvalidTransition       a status change, or an append, that the session's status forbids
-    ├── DuplicateEvent          an event id that the session already holds
-    ├── SessionNotFound         no such session
-    ├── SessionExists           the id is taken
+    ├── InvalidTransition       the session's status forbids this change or this append
+    ├── DuplicateEvent          the session already has an event with this id
+    ├── SessionNotFound         there is no session with this id
+    ├── SessionExists           there is already a session with this id
     ├── SessionLocked           another writer holds the session
-    ├── SessionClosed           the handle is closed
-    │   └── SessionForked       the handle, or the file, was carried across a fork
-    ├── SchemaTooNew            the file was written by a newer version
-    ├── SchemaOutdated          the file is old and cannot be migrated now
-    ├── MigrationFailed         a migration step failed; the file kept its version
+    ├── SessionClosed           the session object is closed
+    │   └── SessionForked       the session was open when this process was forked
+    ├── SchemaTooNew            a newer version of this package wrote the file
+    ├── SchemaOutdated          the file must be migrated, which is not possible now
+    ├── MigrationFailed         a migration step failed; the file is unchanged
     ├── SessionDamaged          the file fails its integrity check
     ├── SessionUnreadable       the file is not a session, or nothing of it can be read
-    └── StorageError            the system refused: permission, input/output, descriptors
-        ├── StorageFull         no room left
+    └── StorageError            the system refused: permissions, input/output, descriptors
+        ├── StorageFull         no space left on the device
         ├── StorageBusy         SQLite's lock was not free within the busy timeout
         ├── StorageUnsupported  the file system cannot do what a session needs
-        └── OutcomeUnknown      a commit whose result the system could not tell
+        └── OutcomeUnknown      a commit failed; the append may or may not be stored
 
-Facts are attributes (``problem`` is the message without the path). The message says what happened,
-to which file, and what to do next.
-Every error survives pickling.
+Facts are attributes; ``problem`` is the message without the path. The message says what happened,
+to which file or session, and what to do next. Every error can be pickled.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from typing import Any
 
 
 class StateBackendError(Exception):
-    """Base of every error raised by this package."""
+    """Base class of the errors that this package raises."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -56,7 +55,10 @@ def _restore(
 
 
 class InvalidValue(StateBackendError):
-    """A value that cannot be stored. ``field`` names it; nothing was written."""
+    """Raised for an argument that cannot be stored or has no meaning; nothing was written.
+
+    ``field`` is the name of the argument or of its field.
+    """
 
     field: str
 
@@ -65,7 +67,10 @@ class InvalidValue(StateBackendError):
 
 
 class InvalidTransition(StateBackendError):
-    """The session's status forbids this change or this append."""
+    """Raised by a status change or an append that the session's status forbids (SB-21).
+
+    ``session_id`` is the session, ``status`` its status; nothing was written.
+    """
 
     session_id: str
     status: str
@@ -75,11 +80,11 @@ class InvalidTransition(StateBackendError):
 
 
 class DuplicateEvent(StateBackendError):
-    """The session already holds this event id; nothing was written.
+    """Raised by an append whose event id the session already has; nothing was written (SB-11).
 
-    ``sequence`` is the stored event's. ``same_content`` is true when the stored event, with its
-    cost and plan rows, equals what was to be appended: a retry then has already succeeded.
-    ``sequence`` is None when both events were in one batch.
+    ``session_id`` and ``event_id`` name the event; ``sequence`` is that of the stored event, None
+    if both events are in one batch. ``same_content`` tells whether the stored event, with its cost
+    and plan rows, equals the new one: an earlier try of the same append has then succeeded.
     """
 
     session_id: str
@@ -106,7 +111,7 @@ class DuplicateEvent(StateBackendError):
 
 
 class SessionNotFound(StateBackendError):
-    """No session of this id in the folder."""
+    """Raised when the folder ``directory`` has no session ``session_id``."""
 
     session_id: str
     directory: Path
@@ -118,22 +123,27 @@ class SessionNotFound(StateBackendError):
 
 
 class SessionExists(StateBackendError):
-    """The id is taken, also by a session of which only a damaged original is left."""
+    """Raised by ``create`` when the id is in use, even if only a damaged original is left.
+
+    ``session_id`` is the id, ``path`` the file that has it.
+    """
 
     session_id: str
     path: Path
 
     def __init__(self, session_id: str, path: Path) -> None:
         super().__init__(
-            f"session {session_id} exists already: {path}", session_id=session_id, path=path
+            f"session {session_id} exists already ({path}); open it, or use another id",
+            session_id=session_id,
+            path=path,
         )
 
 
 class SessionLocked(StateBackendError):
-    """Another writer holds the session (SB-05).
+    """Raised when another writer has the session open (SB-05).
 
-    ``pid`` is the holder's process id, ``host`` its machine, ``since`` when it took the claim;
-    the last two are None when the holder had not written them yet.
+    ``session_id`` is the session, ``pid`` the writer's process id, ``host`` its machine and
+    ``since`` the time (aware UTC) of its claim; the last two are None if not recorded yet.
     """
 
     session_id: str
@@ -155,7 +165,10 @@ class SessionLocked(StateBackendError):
 
 
 class SessionClosed(StateBackendError):
-    """The handle is closed."""
+    """Raised by every method of a session or view that is closed.
+
+    ``session_id`` is the session.
+    """
 
     session_id: str
 
@@ -164,22 +177,26 @@ class SessionClosed(StateBackendError):
 
 
 class SessionForked(SessionClosed):
-    """The session was open in the parent when this process was forked.
+    """Raised in a forked process for a session that its parent had open.
 
-    SQLite's locks do not survive a fork, so neither the inherited handle nor a new one on the same
-    file is safe here. Use the session in the parent, or in a process that was spawned.
+    A fork does not inherit SQLite's locks, so neither the inherited object nor a new one on the
+    same file is safe here. Use the session in the parent process or in a spawned one.
     """
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
             session_id,
             "was open when this process was forked; use it in the parent process, "
-            "or in one started anew (the spawn start method)",
+            "or in a spawned one",
         )
 
 
 class SchemaTooNew(StateBackendError):
-    """The file's ``user_version`` is above the highest this package knows; it was not touched."""
+    """Raised for a file whose schema is newer than this package; the file is unchanged (SB-31).
+
+    ``path`` is the file, ``found_version`` its ``user_version``, ``supported_version`` the highest
+    that this package can open, ``problem`` the message without the path.
+    """
 
     path: Path
     problem: str
@@ -201,7 +218,10 @@ class SchemaTooNew(StateBackendError):
 
 
 class SchemaOutdated(StateBackendError):
-    """The file's schema is old and cannot be migrated now."""
+    """Raised by ``read`` when the file must be migrated first and that is not possible now.
+
+    ``path`` is the file, ``found_version`` its version, ``required_version`` the current one.
+    """
 
     path: Path
     found_version: int
@@ -218,7 +238,10 @@ class SchemaOutdated(StateBackendError):
 
 
 class MigrationFailed(StateBackendError):
-    """A migration step failed; the file is at the version it had."""
+    """Raised when a migration step failed; the file still has its old version.
+
+    ``path`` is the file, ``from_version`` its version, ``to_version`` the version aimed at.
+    """
 
     path: Path
     from_version: int
@@ -235,7 +258,11 @@ class MigrationFailed(StateBackendError):
 
 
 class SessionDamaged(StateBackendError):
-    """The file fails its check. ``findings`` holds what was found, at most 100 lines."""
+    """Raised by ``read`` for a file that fails the integrity check; the file is unchanged.
+
+    ``path`` is the file, ``findings`` what the check found (at most 100 lines), ``problem`` the
+    message without the path.
+    """
 
     path: Path
     problem: str
@@ -253,7 +280,10 @@ class SessionDamaged(StateBackendError):
 
 
 class SessionUnreadable(StateBackendError):
-    """The path holds no session: not a regular file, no schema version, or nothing readable."""
+    """Raised for a path that is not a session: no regular file, no version, or nothing readable.
+
+    ``path`` is the path, ``problem`` the message without it.
+    """
 
     path: Path
     problem: str
@@ -263,7 +293,10 @@ class SessionUnreadable(StateBackendError):
 
 
 class StorageError(StateBackendError):
-    """The operating system refused. ``path`` is the file or folder it was about."""
+    """Raised when the operating system or SQLite refuses an operation.
+
+    ``path`` is the file or folder concerned, ``problem`` the message without it.
+    """
 
     path: Path
     problem: str
@@ -273,20 +306,20 @@ class StorageError(StateBackendError):
 
 
 class StorageFull(StorageError):
-    """No room left; nothing of the operation was kept, and the session stays usable."""
+    """Raised when the device is full; nothing was written, and the session stays usable."""
 
 
 class StorageBusy(StorageError):
-    """SQLite's own lock was not free within the busy timeout; try again."""
+    """Raised when SQLite's lock was not free within the busy timeout; try again."""
 
 
 class StorageUnsupported(StorageError):
-    """The file system cannot do what a session file needs (WAL mode, locks)."""
+    """Raised when the file system lacks what a session needs: WAL mode or locks."""
 
 
 class OutcomeUnknown(StorageError):
-    """A commit failed in a way that leaves its result open; the session was closed.
+    """Raised when a commit failed and its result is unknown; the session is then closed (SB-19).
 
-    Open it again and append with the same event id: :class:`DuplicateEvent` with ``same_content``
-    means that the first try had succeeded.
+    Open the session again and append with the same event id: :class:`DuplicateEvent` with
+    ``same_content`` means that the first try succeeded.
     """

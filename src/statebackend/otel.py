@@ -1,4 +1,4 @@
-"""OpenTelemetry: what this package spans, as spans of a tracer. The extra ``statebackend[otel]``.
+"""Spans of this package for OpenTelemetry; needs the extra ``statebackend[otel]``.
 
 ::
 
@@ -27,24 +27,24 @@ _PREFIX = "statebackend."
 class OpenTelemetry:
     """A telemetry driver for :func:`statebackend.configure_telemetry`.
 
-    A span is a child of the one that is current where the work was asked for, also when a thread of
-    the asyncio face does it. Attributes are counts, ids and paths, as ``statebackend.events``; a
-    span that an error leaves has the error's type and status ERROR, and the message if the error is
-    one of this package's, whose messages never quote a payload.
+    A span's parent is the span that is current in the caller, also when a thread does the work for
+    asyncio. Attributes are counts, ids and paths, such as ``statebackend.events``. After an error
+    the span has status ERROR and the error's type; the message is added for this package's own
+    errors only, which never quote a payload.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
-        """Use *tracer_provider*, by default the process's."""
+        """Use *tracer_provider* (None: the global one of the process)."""
         self._tracer = trace.get_tracer("statebackend", tracer_provider=tracer_provider)
 
     def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[None]:
-        """Return a context manager that spans one operation."""
-        return _Spanned(self._tracer, name, attributes)
+        """Return a context manager that records the operation *name* as a span."""
+        return _SpanRecorder(self._tracer, name, attributes)
 
 
-class _Spanned(AbstractContextManager[None]):
-    # Not the tracer's own context manager, which records tracebacks: those of SQLAlchemy's errors
-    # tell the values of a statement.
+class _SpanRecorder(AbstractContextManager[None]):
+    # The tracer's own context manager would record tracebacks, and those of SQLAlchemy's errors
+    # contain the values of a statement.
     def __init__(self, tracer: trace.Tracer, name: str, attributes: dict[str, Attribute]) -> None:
         self._tracer = tracer
         self._name = name
@@ -54,7 +54,7 @@ class _Spanned(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self._span = self._tracer.start_span(
-            self._name, attributes={_PREFIX + key: one for key, one in self._attributes.items()}
+            self._name, attributes={_PREFIX + key: value for key, value in self._attributes.items()}
         )
         self._token = context.attach(trace.set_span_in_context(self._span))
 
@@ -68,11 +68,11 @@ class _Spanned(AbstractContextManager[None]):
         assert self._token is not None
         context.detach(self._token)
         if error is not None:
-            _record(self._span, error)
+            _record_error(self._span, error)
         self._span.end()
 
 
-def _record(span: trace.Span, error: BaseException) -> None:
+def _record_error(span: trace.Span, error: BaseException) -> None:
     kind = type(error).__qualname__
     facts = {"exception.type": f"{type(error).__module__}.{kind}"}
     if isinstance(error, StateBackendError):

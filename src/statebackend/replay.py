@@ -1,6 +1,6 @@
-"""Replay: an old session's events, in order, through the renderers; telemetry off (SB-23, SB-24).
+"""Replay: render the events of a session in order, with telemetry off (SB-23, SB-24).
 
-What a renderer makes is handed to the caller and never stored.
+Rendered text is given to the caller and never stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statebackend.recording.session import Session
 from statebackend.values.recorded import Event, EventKind, Producer
 
 Renderer = Callable[[Event], str]
-"""Makes the text of one event; it gets the event's own ``schema_version`` in it."""
+"""Returns the text of one event; the event's ``schema_version`` says how to read its payload."""
 
 _HEX_BYTES = 64
 
@@ -25,8 +25,8 @@ _HEX_BYTES = 64
 class Rendered:
     """One event and its text.
 
-    ``fallback`` tells that the generic renderer made it: because none is registered for exactly
-    this producer version, or because that one failed, with ``error``.
+    ``fallback`` tells that the generic renderer was used: either no renderer is registered for
+    this producer version, or it raised ``error`` (type and message).
     """
 
     event: Event
@@ -36,20 +36,21 @@ class Rendered:
 
 
 class Renderers:
-    """The renderers of a host, by exact producer build (specification, "Replay")."""
+    """Renderers by exact producer build (specification, "Replay")."""
 
     def __init__(self) -> None:
         self._renderers: dict[Producer, Renderer] = {}
 
     def register(self, producer: Producer, renderer: Renderer) -> None:
-        """Use *renderer* for the events of exactly this producer: category, name and version.
+        """Use *renderer* for events of this producer: same category, name and version.
 
-        A build that supersedes older ones is registered for each of their versions.
+        A later call for the same producer replaces the renderer. Register a renderer that also
+        handles older versions once for each of them.
         """
         self._renderers[producer] = renderer
 
     def resolve(self, producer: Producer) -> Renderer | None:
-        """Return the renderer of exactly this producer build, None when there is none."""
+        """Return the renderer of this exact producer, None if there is none."""
         return self._renderers.get(producer)
 
 
@@ -61,10 +62,13 @@ def replay(
     kinds: Iterable[EventKind | str] | None = None,
     limit: int | None = None,
 ) -> Iterator[Rendered]:
-    """Return the events in sequence order, each with the text its own producer's renderer makes.
+    """Return the events in sequence order, each with the text of its producer's renderer.
 
-    Lazy, with the memory of a page. A renderer that raises does not end the replay: its event
-    comes with the generic text and the error.
+    *after_sequence*, *kinds* and *limit* select events as :meth:`SessionView.events` does. Events
+    are read lazily, a page at a time. When a renderer raises, the event gets the generic text and
+    the error, and the replay continues (SB-23). Telemetry is off while an event is rendered
+    (SB-24).
+    Raises what :meth:`SessionView.events` raises.
     """
     renderers = renderers or Renderers()
     events = view.events(after_sequence, kinds, limit)
@@ -72,8 +76,8 @@ def replay(
 
 
 def _replay(events: Iterator[Event], renderers: Renderers) -> Iterator[Rendered]:
-    # Telemetry is switched off around each step, not around the loop: between two steps the
-    # caller's own code runs, whose telemetry is none of the replay's business.
+    # Off around each step, not around the loop: between two steps the caller's code runs, and its
+    # telemetry stays on.
     while True:
         with telemetry.disabled():
             event = next(events, None)
@@ -84,21 +88,22 @@ def _replay(events: Iterator[Event], renderers: Renderers) -> Iterator[Rendered]
 
 
 def render(event: Event, renderers: Renderers) -> Rendered:
-    """Return one event with its text."""
+    """Render one event; never raises for a failing renderer."""
     renderer = renderers.resolve(event.producer)
     if renderer is None:
         return Rendered(event, render_generic(event), fallback=True)
     try:
         return Rendered(event, renderer(event), fallback=False)
-    except Exception as error:  # noqa: BLE001 - a renderer is foreign code
+    except Exception as error:  # noqa: BLE001 - a renderer may raise anything
         problem = f"{type(error).__name__}: {error}"
         return Rendered(event, render_generic(event), fallback=True, error=problem)
 
 
 def render_generic(event: Event) -> str:
-    """Return a payload as indented JSON, else as text, else as a summary in hex digits.
+    """Return the payload as indented JSON (one value or JSON Lines), as text, or as hex digits.
 
-    Several JSON values, a line each, are indented one by one.
+    JSON that would change in a round trip through Python is returned as text. Of a payload that
+    is not UTF-8, the size and the first 64 bytes are given.
     """
     try:
         text = event.payload.decode()
@@ -106,15 +111,15 @@ def render_generic(event: Event) -> str:
         return _hex_summary(event.payload)
     for values in ([text], text.splitlines()):
         try:
-            return "\n".join(map(_indented, values))
+            return "\n".join(map(_indent_json, values))
         except (ValueError, RecursionError):
             continue
     return text
 
 
-def _indented(text: str) -> str:
+def _indent_json(text: str) -> str:
     value = json.loads(text)
-    # What a number or a repeated key would lose on the way through Python is shown as it is.
+    # A long number or a repeated key would be lost in the round trip.
     bare = _SPACE_OUTSIDE_STRINGS.sub(lambda match: match[1] or "", text)
     escaped = json.dumps(value, separators=(",", ":"))
     if bare not in (escaped, json.dumps(value, separators=(",", ":"), ensure_ascii=False)):

@@ -1,6 +1,6 @@
-"""The telemetry protocol: spans around the slow operations, off unless a driver is configured.
+"""The telemetry protocol: spans around slow operations, off unless a driver is configured.
 
-Nothing of it is ever stored (SB-15), and replay runs with it off whatever is configured (SB-24).
+Telemetry is never stored (SB-15), and it is off during a replay (SB-24).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Attribute = str | int | float | bool
 
 @runtime_checkable
 class Telemetry(Protocol):
-    """A telemetry driver."""
+    """A telemetry driver, for :func:`configure_telemetry`."""
 
     def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[None]:
-        """Return a context manager that spans one operation."""
+        """Return a context manager around the operation *name*; it must not raise."""
 
 
 class NoTelemetry:
@@ -41,23 +41,23 @@ _disabled: ContextVar[bool] = ContextVar("statebackend_telemetry_disabled", defa
 
 
 def configure_telemetry(driver: Telemetry | None) -> None:
-    """Use *driver* for this process from now on; None switches telemetry off."""
+    """Use *driver* in this process from now on, in all threads; None switches telemetry off."""
     global _configured
     _configured = driver or _OFF
 
 
 def current() -> Telemetry:
-    """Return the driver in force here: the no-op one inside a replay."""
+    """Return the driver in use; inside a replay, one that does nothing."""
     return _OFF if _configured is _OFF or _disabled.get() else _configured
 
 
 def is_off() -> bool:
-    """Tell whether a span would do nothing here: the appends ask, who have no time to spare."""
+    """Tell whether spans do nothing now; appends check this first, to save the cost of a span."""
     return _configured is _OFF or _disabled.get()
 
 
 def span(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
-    """Return a span of the driver in force here."""
+    """Return a span of the driver in use."""
     if _configured is _OFF or _disabled.get():
         return _NOTHING
     return _configured.span(name, **attributes)

@@ -1,4 +1,4 @@
-"""Text that is no text, times without a zone, and queries with quotes in them."""
+"""Invalid text, times without a zone, and queries that contain SQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF_A_PAIR = "\ud83d"
 
 @pytest.mark.parametrize("bad", [HALF_A_PAIR, "a\0b", "", 7, None, b"bytes"])
 def test_a_text_that_cannot_be_stored_is_refused_by_name(backend: StateBackend, bad: Any) -> None:
-    """Half a surrogate pair, NUL, nothing and what is no text: the error names the field."""
+    """Half a surrogate pair, NUL, empty text and other types: the error names the field."""
     attempts = {
         "producer.name": {"producer": Producer("tool", bad, "1")},
         "producer.version": {"producer": Producer("tool", "x", bad)},
@@ -55,7 +55,7 @@ def test_a_text_that_cannot_be_stored_is_refused_by_name(backend: StateBackend, 
 
 
 def test_planned_calls_may_lack_ids_but_not_be_broken(backend: StateBackend) -> None:
-    """Turn and call ids are the kernel's: empty is allowed, what is no text is not."""
+    """The kernel gives turn and call ids: they may be empty, but not invalid text."""
     with backend.create("default") as session:
         empty = item(turn_id="", tool_call_id="")
         session.append_plan(producer=MODEL, payload=b"", items=[empty])
@@ -68,7 +68,7 @@ def test_planned_calls_may_lack_ids_but_not_be_broken(backend: StateBackend) -> 
 
 @pytest.mark.parametrize("payload", ["text", None, 7, [1]])
 def test_a_payload_is_bytes(backend: StateBackend, payload: Any) -> None:
-    """Text is refused, since its encoding is the producer's choice; buffers are taken."""
+    """Buffers are stored; text is refused, since the producer chooses the encoding."""
     with backend.create("default") as session:
         with pytest.raises(InvalidValue) as caught:
             call(session, payload)
@@ -81,8 +81,8 @@ def test_a_payload_is_bytes(backend: StateBackend, payload: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["ünï", "漢字", "👩‍💻", "a'b\"c", "x; DROP TABLE events", "%_", "\x1b[31m"]
 )
-def test_any_other_text_comes_back_as_it_was(backend: StateBackend, name: str) -> None:
-    """In every column that takes text."""
+def test_any_other_text_is_read_back_unchanged(backend: StateBackend, name: str) -> None:
+    """In every text column."""
     producer = Producer("tool", name, name)
     with backend.create(name) as session:
         call(session, producer=producer, event_id=name, schema_version=name)
@@ -92,13 +92,13 @@ def test_any_other_text_comes_back_as_it_was(backend: StateBackend, name: str) -
         assert [entry.cost.model_id for entry in session.costs()] == [name]
         assert session.event(name) == event
         assert session.info.profile == name
-    assert [one.session_id for one in backend.list(profile=name)] == [session.session_id]
+    assert [info.session_id for info in backend.list(profile=name)] == [session.session_id]
 
 
 def test_filters_are_values_not_patterns(backend: StateBackend) -> None:
-    """Quotes, wildcards and SQL in a filter match that very text or nothing."""
+    """Quotes, wildcards and SQL in a filter match only the same text."""
     plain, odd = new(backend, profile="abc"), new(backend, profile="a%' OR 1=1 --")
-    assert [one.session_id for one in backend.list(profile="a%' OR 1=1 --")] == [odd]
+    assert [info.session_id for info in backend.list(profile="a%' OR 1=1 --")] == [odd]
     assert backend.list(profile="a%") == []
     assert backend.list(profile="' OR ''='") == []
     with pytest.raises(InvalidValue):
@@ -117,7 +117,7 @@ def test_filters_are_values_not_patterns(backend: StateBackend) -> None:
 
 @pytest.mark.parametrize("name", ["started_at", "ended_at", "timestamp", "since", "until"])
 def test_a_time_without_a_zone_is_refused(backend: StateBackend, name: str) -> None:
-    """Whose noon it is cannot be known later, so it is not stored; the field is named."""
+    """It is ambiguous, so it is not stored; the error names the field."""
     noon = datetime(2026, 3, 1, 12)  # noqa: DTZ001 - naive on purpose
     session_id = new(backend)
     with pytest.raises(InvalidValue) as caught:
@@ -134,7 +134,7 @@ def test_a_time_without_a_zone_is_refused(backend: StateBackend, name: str) -> N
 
 
 def test_any_zone_is_stored_as_utc_to_the_millisecond(backend: StateBackend) -> None:
-    """One text form for every time: UTC, three digits, Z; cut, not rounded."""
+    """Every time is stored as UTC with three digits and Z, truncated and not rounded."""
     india = timezone(timedelta(hours=5, minutes=30))
     moment = datetime(2026, 1, 1, 1, 2, 3, 999_999, tzinfo=india)
     with backend.create("default", started_at=moment) as session:
@@ -147,7 +147,7 @@ def test_any_zone_is_stored_as_utc_to_the_millisecond(backend: StateBackend) -> 
 
 
 def test_the_local_zone_changes_nothing(backend: StateBackend) -> None:
-    """Written under one zone and read under another, also across a clock change, it is the same."""
+    """Times are equal when read in another zone, also across a clock change."""
     write = """
         import sys
         from datetime import datetime, timezone, timedelta
@@ -171,13 +171,13 @@ def test_the_local_zone_changes_nothing(backend: StateBackend) -> None:
     run_python(write, backend.directory, TZ="Asia/Kolkata")
     start = datetime(2026, 10, 31, 22, 30, tzinfo=UTC)
     expected = [start, *(start + timedelta(hours=hours) for hours in range(12))]
-    told = run_python(read, backend.directory, TZ="America/St_Johns").splitlines()
-    assert told == [moment.isoformat() for moment in expected]
+    printed = run_python(read, backend.directory, TZ="America/St_Johns").splitlines()
+    assert printed == [moment.isoformat() for moment in expected]
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_the_ends_of_time_are_refused_or_kept(backend: StateBackend, name: str) -> None:
-    """A time that UTC cannot hold is an invalid value, not an overflow."""
+    """A time outside the range of UTC is an invalid value, not an overflow."""
     moment: datetime = getattr(datetime, name)
     offset = timezone(timedelta(hours=14 if name == "min" else -12))
     with backend.create("default") as session:
@@ -190,15 +190,15 @@ def test_the_ends_of_time_are_refused_or_kept(backend: StateBackend, name: str) 
         )
 
 
-def test_a_session_cannot_start_before_ids_do(backend: StateBackend) -> None:
-    """An id holds a time from 1970 on; an earlier start is refused by name."""
+def test_a_session_cannot_start_before_1970(backend: StateBackend) -> None:
+    """An id contains a time since 1970; the error for an earlier start names the field."""
     with pytest.raises(InvalidValue) as caught:
         backend.create("default", started_at=datetime(1969, 12, 31, tzinfo=UTC))
     assert caught.value.field == "started_at"
 
 
 def test_the_ids_time_is_the_start(backend: StateBackend) -> None:
-    """Order by id is order by start, to the millisecond."""
+    """The order of ids is the order of starts, to the millisecond."""
     from statebackend.values.ids import session_time
 
     for number in range(50):
@@ -206,8 +206,8 @@ def test_the_ids_time_is_the_start(backend: StateBackend) -> None:
         assert session_time(new(backend, started_at=moment)) == moment
 
 
-def test_foreign_words_in_events_are_handed_out(backend: StateBackend) -> None:
-    """A kind or a time of another program's making reads as the stored text."""
+def test_unknown_words_in_events_are_returned(backend: StateBackend) -> None:
+    """A kind or a time that another program wrote is returned as the stored text."""
     path = path_of(backend, full(backend))
     sql(path, "UPDATE events SET kind = 'novel', timestamp = '1.3.2026' WHERE sequence = 4")
     with backend.read(path.stem) as view:

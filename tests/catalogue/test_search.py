@@ -27,7 +27,6 @@ from statebackend import (
 )
 from statebackend.catalogue import Catalogue, indexing, search, text_schema
 from statebackend.catalogue.extractors import Extractors
-from statebackend.interchange.claude_code.reader import import_claude_code
 from tests.answers import index_rows
 from tests.session_files import (
     MODEL,
@@ -461,7 +460,7 @@ def test_an_imported_transcript_is_found(backend: StateBackend, tmp_path: Path) 
     ]
     path = tmp_path / "transcript.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    import_claude_code(backend, [path])
+    backend.import_transcripts([path])
     found = {(str(hit.kind), hit.snippet) for hit in backend.search("apple").hits}
     assert found == {("message", "fix the apple"), ("tool_call", "Bash eat apple")}
     assert backend.search("toolu_01X").hits == ()

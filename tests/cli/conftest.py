@@ -1,4 +1,4 @@
-"""A state folder of its own for each test, the command line in this process and in real ones."""
+"""A new state folder for each test; the command line in this process and in child processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cli(state_home: Path) -> Cli:
 
 @pytest.fixture
 def spawn(state_home: Path) -> Iterator[Spawn]:
-    """Return a function that starts the command line as a process; all are ended with the test."""
+    """Return a function that starts the command line as a process; all are killed in the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Sessions to look at, and the types of the fixtures."""
+"""Sample sessions, and the types of the fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``doctor``: what it tells, and that it changes and opens nothing."""
+"""``doctor``: its findings, and that it neither changes nor opens a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statebackend import StateBackend
-from statebackend.cli import folder
+from statebackend.cli import folder_checks
 from statebackend.cli.commands import doctor
 from tests.cli import samples
 from tests.cli.samples import Cli, parsed
@@ -19,12 +19,12 @@ from tests.cli.samples import Cli, parsed
 BEFORE = "01K9AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def _problems(form: dict[str, Any]) -> list[dict[str, Any]]:
-    return [finding for finding in form["findings"] if finding["severity"] == "problem"]
+def _problems(form: dict[str, Any]) -> list[str]:
+    return [finding["what"] for finding in form["findings"] if finding["severity"] == "problem"]
 
 
 def test_a_store_that_does_not_exist_yet(cli: Cli, state_home: Path) -> None:
-    """Before the first session there is no folder, and looking makes none."""
+    """Before the first session there is no folder, and doctor creates none."""
     result = cli("doctor", "--json")
     form = parsed(result)
     assert result.exit_code == 0
@@ -35,7 +35,7 @@ def test_a_store_that_does_not_exist_yet(cli: Cli, state_home: Path) -> None:
 
 
 def test_a_healthy_store(cli: Cli, backend: StateBackend) -> None:
-    """Versions, folder and counts are told; there is no problem."""
+    """It has versions, folder and counts, and no problem."""
     samples.full(backend)
     result = cli("doctor", "--json")
     form = parsed(result)
@@ -50,16 +50,17 @@ def test_a_healthy_store(cli: Cli, backend: StateBackend) -> None:
 def test_an_sqlite_with_a_known_fault(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], *, warned: bool
 ) -> None:
-    """Below 3.51.3 there is a warning, which is no problem (field report 9)."""
+    """Below 3.51.3 there is a warning, and the exit code stays 0 (field report 9)."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
     monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
-    result = cli("doctor")
+    result = cli("doctor", "--json")
     assert result.exit_code == 0
-    assert ("warning: SQLite 3.51.2 is older than 3.51.3" in result.stdout) is warned
+    findings = [(each["severity"], each["what"]) for each in parsed(result)["findings"]]
+    assert findings == [("warning", "sqlite")] * warned
 
 
-def test_what_needs_a_person(cli: Cli, backend: StateBackend) -> None:
-    """Bad files, stale sessions, kept originals, leftovers and lone logs are all problems."""
+def test_every_kind_of_problem_in_the_folder(cli: Cli, backend: StateBackend) -> None:
+    """Bad files, stale sessions, originals, unfinished files and orphans are all problems."""
     stale, damaged, _good = samples.series(backend, 3)
     samples.damage(backend, damaged)
     names = [
@@ -79,24 +80,27 @@ def test_what_needs_a_person(cli: Cli, backend: StateBackend) -> None:
     assert form["originals"] == names[:2]
     assert form["unfinished"] == names[2:4]
     assert form["orphans"] == names[4:]
+    kinds = {"session", "stale", "original", "unfinished", "orphan"}
+    assert set(_problems(form)) == kinds
     assert stale in form["sessions"]["stale"]
     assert damaged in [bad["session_id"] for bad in form["sessions"]["bad"]]
-    shown = cli("doctor").stdout
-    assert all(name in shown for name in [*names, stale, damaged])
+    text = cli("doctor").stdout
+    assert all(name in text for name in [*names, stale, damaged])
 
 
 def test_rights(cli: Cli, backend: StateBackend) -> None:
-    """A folder or a file that others may open is a problem."""
+    """A folder or a file that other users can open is a problem."""
     session_id = samples.full(backend)
     samples.path_of(backend, session_id).chmod(0o644)
     backend.directory.chmod(0o755)
     form = parsed(cli("doctor", "--json"))
     assert form["open_to_others"] == [f"{session_id}.sqlite"]
-    assert "mode 0755" in str(_problems(form))
+    assert form["folder"]["mode"] == "0755"
+    assert _problems(form) == ["folder_rights", "rights"]
 
 
-def test_a_live_session_is_none(cli: Cli, backend: StateBackend) -> None:
-    """A running session whose writer lives is counted, and no problem."""
+def test_a_live_session_is_not_a_problem(cli: Cli, backend: StateBackend) -> None:
+    """A running session with a writer is only counted."""
     with backend.create(profile="p"):
         form = parsed(cli("doctor", "--json"))
     assert (form["sessions"]["live"], form["sessions"]["stale"]) == (1, [])
@@ -104,7 +108,7 @@ def test_a_live_session_is_none(cli: Cli, backend: StateBackend) -> None:
 
 
 def test_it_changes_nothing(cli: Cli, backend: StateBackend) -> None:
-    """Names, sizes and times of all files stay as they are."""
+    """Names, sizes and times of all files are unchanged."""
     for session_id in samples.series(backend, 3)[:1]:
         samples.damage(backend, session_id)
 
@@ -118,7 +122,7 @@ def test_it_changes_nothing(cli: Cli, backend: StateBackend) -> None:
 
 
 def test_it_leaves_open_sessions_alone(cli: Cli, backend: StateBackend) -> None:
-    """No file of a session open here is opened by plain file calls: that would drop its locks."""
+    """It opens no file of a session that this process has open: that would drop its locks."""
     opened: list[str] = []
     watching = False
     samples.full(backend)
@@ -136,10 +140,9 @@ def test_it_leaves_open_sessions_alone(cli: Cli, backend: StateBackend) -> None:
 
 
 def test_long_lists_are_cut_for_people(cli: Cli, backend: StateBackend) -> None:
-    """Of many names the first are shown, with the number of the others."""
+    """Of many names only the first are shown, and the number of the others."""
     samples.series(backend, 25)
     assert "and 5 more: see --json" in cli("doctor").stdout
-    assert "problem: 25 names: " in cli("doctor").stdout
 
 
 MOUNTS = """\
@@ -159,14 +162,14 @@ def test_the_file_system(
     """The nearest mount point tells the type; a later mount hides an earlier one."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
-    monkeypatch.setattr(folder, "_MOUNTS", mounts)
-    assert folder.file_system(Path(path)) == kind
+    monkeypatch.setattr(folder_checks, "_MOUNTS", mounts)
+    assert folder_checks.file_system(Path(path)) == kind
 
 
 def test_an_unknown_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system does not tell, nobody guesses."""
-    monkeypatch.setattr(folder, "_MOUNTS", tmp_path / "absent")
-    assert folder.file_system(tmp_path) is None
+    """Without a list of mounts the type is None."""
+    monkeypatch.setattr(folder_checks, "_MOUNTS", tmp_path / "absent")
+    assert folder_checks.file_system(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -177,23 +180,23 @@ def test_a_network_file_system_is_a_problem(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, kind: str, *, remote: bool
 ) -> None:
     """A file system that other machines share cannot hold sessions."""
-    monkeypatch.setattr(folder, "file_system", lambda _directory: kind)
-    result = cli("doctor")
-    assert (result.exit_code, f"is on {kind}" in result.stdout) == (int(remote), remote)
+    monkeypatch.setattr(folder_checks, "file_system", lambda _directory: kind)
+    result = cli("doctor", "--json")
+    assert (result.exit_code, _problems(parsed(result))) == (int(remote), ["network"] * remote)
 
 
 def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is not installed has no version, and that is no error."""
+    """The version of a package that is not installed is None."""
     monkeypatch.setattr(doctor, "_PACKAGES", ("statebackend-of-tomorrow",))
     assert doctor._versions()["statebackend-of-tomorrow"] is None
 
 
 def test_the_state_of_the_cache(cli: Cli, backend: StateBackend) -> None:
-    """Where it is, and once it is made how large and what is in it; one option makes it anew."""
+    """Its path, and once it exists its size and content; --rebuild-cache rebuilds it."""
     samples.series(backend, 3)
     cache = parsed(cli("doctor", "--json"))["cache"]
     assert cache["size_bytes"] is None
-    assert "(not made yet)" in cli("doctor").stdout
+    assert "(does not exist yet)" in cli("doctor").stdout
     path = Path(cache["path"])
     assert not path.exists()
     cache = parsed(cli("doctor", "--rebuild-cache", "--json"))["cache"]

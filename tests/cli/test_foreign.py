@@ -1,4 +1,4 @@
-"""What another program stored in place of texts and costs: every command shows it and goes on."""
+"""Values that another program stored in place of texts and costs: every command shows them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from statebackend import StateBackend, errors
-from statebackend.cli import commands, endings, output, sessions
+from statebackend.cli import commands, exit_codes, output, sessions
 from statebackend.cli.group import COMMANDS
 from tests.cli import samples
 from tests.cli.samples import Cli, parsed
@@ -33,7 +33,7 @@ def _sections(root: Path) -> dict[str, str]:
 
 
 def test_the_commands() -> None:
-    """There are exactly these commands, each a module of its own; others are absent."""
+    """There are exactly these commands, each in its own module."""
     modules = {path.stem for path in Path(commands.__path__[0]).glob("[!_]*.py")}
     assert modules == {"import_" if name == "import" else name for name in COMMANDS}
     assert [name for name, _ in _commands()] == list(COMMANDS)
@@ -61,13 +61,13 @@ def test_the_exit_codes_are_documented(root: Path) -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", _text(root), re.MULTILINE)]
     assert codes == [
         0,
-        endings.FOUND,
-        endings.USAGE,
-        endings.NOT_FOUND,
-        endings.REFUSED,
-        endings.DAMAGED,
-        endings.FAULT,
-        endings.INTERRUPTED,
+        exit_codes.ATTENTION,
+        exit_codes.USAGE,
+        exit_codes.NOT_FOUND,
+        exit_codes.REFUSED,
+        exit_codes.DAMAGED,
+        exit_codes.FAULT,
+        exit_codes.INTERRUPTED,
     ]
 
 
@@ -98,7 +98,7 @@ def _text(root: Path) -> str:
 )
 def test_every_error_has_its_code(kind: type[Exception], code: int) -> None:
     """The exit code follows from the class of the error alone."""
-    assert endings.exit_code(kind.__new__(kind)) == code
+    assert exit_codes.exit_code(kind.__new__(kind)) == code
 
 
 def _mounted(*arguments: str) -> tuple[int, str, str]:
@@ -144,7 +144,7 @@ def test_help_without_arguments(cli: Cli) -> None:
 
 
 def test_a_fault_of_the_program(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that nobody foresaw is one line too, with a code of its own."""
+    """An unexpected error is one line too, with exit code 70."""
 
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("a\x1bb")
@@ -179,7 +179,7 @@ def test_an_interrupt(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_infinity_is_null(cli: Cli, backend: StateBackend) -> None:
-    """JSON has no word for infinity, which a foreign file may hold."""
+    """JSON has no infinity, which another program may have stored."""
     session_id = samples.full(backend)
     samples.rewrite(backend, session_id, "UPDATE cost_ledger SET cost_usd = 9e999")
     assert parsed(cli("list", "--json"))[0]["cost_usd"] is None

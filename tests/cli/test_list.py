@@ -137,7 +137,7 @@ def test_times(cli: Cli, backend: StateBackend) -> None:
     ],
 )
 def test_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
-    """What is not in a closed set, and what is no time, is refused (field report 78)."""
+    """Unknown words and invalid times are usage errors (field report 78)."""
     result = cli("list", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("statebackend: ")
@@ -198,7 +198,7 @@ def test_a_stored_text_cannot_steer_the_terminal(cli: Cli, backend: StateBackend
 
 
 def test_costs_in_the_table(cli: Cli, backend: StateBackend) -> None:
-    """A sum says how many of its turns have no price; without any turn there is no sum."""
+    """A sum has the number of unpriced turns; without turns there is no sum."""
     samples.full(backend)
     samples.empty(backend)
     empty, full = sorted(cli("list").stdout.splitlines()[1:], key=len)

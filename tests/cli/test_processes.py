@@ -85,7 +85,7 @@ def test_json_is_whole_through_a_slow_pipe(shell: Shell, long_session: str) -> N
 
 @pytest.mark.parametrize("name", ["list", "list (table)", "show", "events (text)", "help"])
 def test_closed_streams(shell: Shell, backend: StateBackend, name: str) -> None:
-    """Without stdout, or without stderr too, nothing fails and nothing is said."""
+    """Without stdout, or without stderr too, nothing fails and nothing is written."""
     line = READS[name].format(id=samples.full(backend))
     for closed in (">&-", ">&- 2>&-"):
         result = shell(f"$SB {line} {closed}")
@@ -107,7 +107,7 @@ def test_a_full_disk_is_told(shell: Shell, backend: StateBackend) -> None:
 def test_nothing_reads_stdin(
     backend: StateBackend, spawn: Spawn, tmp_path: Path, command: str
 ) -> None:
-    """With stdin an open pipe that nobody writes to every command ends by itself (report 74)."""
+    """When stdin is an open pipe without data, every command still ends (report 74)."""
     file = tmp_path / "x.jsonl"
     file.write_text("{}\n")
     line = command.format(id=samples.full(backend), file=file)
@@ -141,7 +141,7 @@ def test_printing_never_fails(
 
 
 def test_an_error_line_is_safe(spawn: Spawn) -> None:
-    """An argument that steers terminals, or is no text at all, comes back escaped."""
+    """An argument with control characters or invalid text is escaped in the error."""
     process = spawn("show", "\x1b[2J\n\udcff", extra_env={"PYTHONIOENCODING": "ascii"})
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 3

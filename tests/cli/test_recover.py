@@ -11,7 +11,8 @@ import pytest
 
 from statebackend import Recovery, StateBackend
 from statebackend.files import recovery_reports
-from statebackend.testing import damage_page, samples
+from statebackend.testing import damage_page
+from tests import released_files
 from tests.cli.samples import Cli, damage, full, parsed, parsed_lines, path_of
 from tests.session_files import UNKNOWN_ID, damage_index, fill, new, overwrite
 
@@ -29,13 +30,13 @@ def lossy(backend: StateBackend) -> str:
 def test_a_sound_session_is_left_alone(backend: StateBackend, cli: Cli) -> None:
     """Exit code 0, and no byte or name changed."""
     session_id = full(backend)
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     result = cli("recover", session_id)
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"session {session_id} is not damaged" in result.stderr
     as_json = cli("recover", session_id, "--json")
     assert parsed(as_json) == {"session_id": session_id, "recovered": False}
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_a_recovery_without_loss_ends_with_0(backend: StateBackend, cli: Cli) -> None:
@@ -54,7 +55,7 @@ def test_a_recovery_without_loss_ends_with_0(backend: StateBackend, cli: Cli) ->
 
 
 def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> None:
-    """What is missing is told by table and range, and the events that are left are the others."""
+    """Missing rows are listed by table and range; all other events are there."""
     session_id = lossy(backend)
     result = cli("recover", session_id, "--json")
     assert result.exit_code == 1, result.output
@@ -75,7 +76,7 @@ def test_a_recovery_with_loss_ends_with_1(backend: StateBackend, cli: Cli) -> No
     assert [one["what"] for one in parsed(verified)] == ["gap"]
 
 
-def test_a_loss_that_nobody_can_count_is_told(backend: StateBackend, cli: Cli) -> None:
+def test_a_loss_of_unknown_size_is_reported(backend: StateBackend, cli: Cli) -> None:
     """Its own log is gone: nothing was seen to be lost, and yet not everything was saved."""
     with backend.create("default") as other:
         fill(other)
@@ -119,7 +120,7 @@ def test_refusals(backend: StateBackend, cli: Cli) -> None:
 def test_show_hints_and_shows_a_part(backend: StateBackend, cli: Cli) -> None:
     """5 and a hint without --partial; with it 1, what is missing on stderr, nothing changed."""
     session_id = lossy(backend)
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     refused = cli("show", session_id)
     assert (refused.exit_code, refused.stdout) == (5, "")
     assert f"try 'show {session_id} --partial' and 'recover {session_id}'" in refused.stderr
@@ -134,7 +135,7 @@ def test_show_hints_and_shows_a_part(backend: StateBackend, cli: Cli) -> None:
     assert len(parsed_lines(events)) == 400 - lost
     assert f"{lost} rows lost" in events.stderr
     assert "events" in cli("show", session_id, "--partial").stdout
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_a_part_of_a_sound_session_is_the_whole(backend: StateBackend, cli: Cli) -> None:
@@ -215,7 +216,7 @@ def test_doctor_tells_what_was_lost(backend: StateBackend, cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["list", "cost", "show"])
 def test_a_bad_report_marks_its_session(backend: StateBackend, cli: Cli, command: str) -> None:
-    """Nobody can tell what was lost, so the session is not shown as whole; the rest is shown."""
+    """What was lost is unknown, so the session is marked incomplete; the rest is shown."""
     session_id = full(backend)
     Path(f"{path_of(backend, session_id)}.corrupt.json").write_text("{")
     result = cli(command, *[session_id] * (command == "show"))
@@ -237,8 +238,8 @@ def recovered(backend: StateBackend) -> tuple[str, Recovery]:
         return session_id, session.recovery
 
 
-def told(recovery: Recovery) -> str:
-    """Return the missing events as they are told."""
+def missing_events(recovery: Recovery) -> str:
+    """Return the missing events as the notice lists them."""
     (events,) = [table for table in recovery.tables if table.table == "events"]
     assert events.missing
     return "missing events " + ", ".join(
@@ -266,7 +267,7 @@ def test_one_that_lost_rows_is_not_shown_as_whole(
     session_id, recovery = recovered(backend)
     result = cli(*arguments, session_id, *["--json"] * as_json)
     assert result.exit_code == 1, result.output
-    assert told(recovery) in result.stderr
+    assert missing_events(recovery) in result.stderr
     assert f"the original is {recovery.original}" in result.stderr
     if as_json and arguments in {("show",), ("show", "--partial")}:
         form = parsed(result)
@@ -285,8 +286,8 @@ def test_a_result_over_one_that_lost_rows_is_partial(
     assert "the result is partial: 1 session lost rows\n" in result.stderr
 
 
-def test_of_many_missing_ranges_the_first_are_told(backend: StateBackend, cli: Cli) -> None:
-    """The report has them all; of a recovery that saved nothing that is said."""
+def test_the_first_of_many_missing_ranges_are_listed(backend: StateBackend, cli: Cli) -> None:
+    """The report has them all; a recovery that saved nothing says so."""
     session_id, recovery = recovered(backend)
     assert recovery.report is not None
     (events,) = [table for table in recovery.tables if table.table == "events"]

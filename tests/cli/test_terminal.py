@@ -1,4 +1,4 @@
-"""What a person sees: the command line on a pseudo-terminal."""
+"""The command line on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _chunks(master: int) -> Iterator[bytes]:
-    """Read what is shown until the last program on the terminal has ended."""
-    with suppress(OSError):  # Linux's way to say that the other side has closed
+    """Read the output until the last program on the terminal has ended."""
+    with suppress(OSError):  # Linux raises it when the other side has closed
         while chunk := os.read(master, 65536):
             yield chunk
 
 
 @pytest.fixture
 def terminal(state_home: object) -> Terminal:
-    """Return a function that runs the command line on a terminal of so many columns."""
+    """Return a function that runs the command line on a terminal with *columns* columns."""
 
     def run(*arguments: str, columns: int, **environment: str) -> str:
         master, slave = os.openpty()
@@ -87,7 +87,7 @@ def test_stored_text_is_no_markup(terminal: Terminal, backend: StateBackend) -> 
 
 
 def test_a_long_text_is_cut(terminal: Terminal, backend: StateBackend) -> None:
-    """A long event is cut on a terminal, which is said; replay shows it whole."""
+    """A terminal shows the beginning of a long event and the number of other characters."""
     with backend.create(profile="p") as session:
         session.append_prompt(payload=b"x" * (MOST_CHARACTERS + 5), schema_version="1")
     shown = terminal("show", session.session_id, "--events", columns=200)

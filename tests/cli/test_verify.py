@@ -13,9 +13,10 @@ import pytest
 
 from statebackend import StateBackend
 from statebackend.bulk.migration import verify_each
-from statebackend.testing import damage_page, samples
+from statebackend.testing import damage_page
 from statebackend.values.reports import Finding
 from statebackend.verifying import verify
+from tests import released_files
 from tests.cli.samples import Cli, Spawn, damage, full, parsed, path_of, rewrite, series
 
 UNKNOWN = "01KJMG7C00000000000000000Z"
@@ -33,7 +34,7 @@ def test_sound_sessions(backend: StateBackend, cli: Cli) -> None:
 
 
 def test_no_sessions(cli: Cli, backend: StateBackend) -> None:
-    """An empty folder, and none, is no error."""
+    """An empty or missing folder is not an error."""
     result = cli("verify", "--all")
     assert (result.exit_code, result.stderr) == (0, "statebackend: no sessions\n")
 
@@ -45,7 +46,7 @@ def test_one_bad_file_does_not_stop_the_rest(backend: StateBackend, cli: Cli) ->
     rewrite(backend, made[1], "UPDATE session_meta SET status = 'done', ended_at = started_at")
     rewrite(backend, made[2], "PRAGMA user_version = 9")
     os.mkfifo(path_of(backend, UNKNOWN))
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     result = cli("verify", "--all", "--json")
     assert result.exit_code == 1
     found = {(one["session_id"], one["severity"], one["what"]) for one in parsed(result)}
@@ -56,7 +57,7 @@ def test_one_bad_file_does_not_stop_the_rest(backend: StateBackend, cli: Cli) ->
         (UNKNOWN, "problem", "file"),
     }
     assert all(one["count"] == 1 and one["text"] for one in parsed(result))
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
     plain = cli("verify", "--all")
     assert plain.exit_code == 1
     assert made[3] not in plain.stdout

@@ -1,4 +1,4 @@
-"""What the children of ``test_search`` do: search, and die on the way."""
+"""The processes that ``test_search`` starts: one searches, one is killed while it indexes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from statebackend.catalogue.extractors import Extractors
 from tests.crash.children import say
 
 PORTION = 7
-"""Events of a portion in these processes: few, so that there are many."""
+"""Events of a portion in these processes: few, so that there are many portions."""
 
 
-def searcher(directory: str, *_number: str) -> None:
-    """Search at once after a line from the test, and tell how many were found."""
+def search_on_request(directory: str, *_number: str) -> None:
+    """Wait for a line from the test, then search and report the number of hits."""
     indexing._PORTION_EVENTS = PORTION
     say("ready")
     input()
@@ -24,24 +24,24 @@ def searcher(directory: str, *_number: str) -> None:
     say({"hits": len(result.hits), "partial": result.partial})
 
 
-def dying(directory: str, when: str, step: str) -> None:
-    """Search, and be killed at this step of: reading events, writing rows, telling progress."""
+def search_and_die(directory: str, when: str, step: str) -> None:
+    """Search, and be killed at this step of reading events, writing rows or reporting progress."""
     indexing._PORTION_EVENTS = PORTION
-    left = int(step)
+    steps_left = int(step)
 
     def count(*_arguments: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal steps_left
+        steps_left -= 1
+        if steps_left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    class Dying(Extractors):
+    class KillingExtractors(Extractors):
         def text_of_row(self, row: Any) -> str:
             count()
             return super().text_of_row(row)
 
     if when == "reading":
-        vars(search)["installed"] = Dying
+        vars(search)["installed"] = KillingExtractors
     elif when == "writing":
         execute = indexing._Writer._advance
 
@@ -50,6 +50,6 @@ def dying(directory: str, when: str, step: str) -> None:
             count()
 
         indexing._Writer._advance = advance  # type: ignore[method-assign]
-    progress = count if when == "telling" else None
+    progress = count if when == "reporting" else None
     result = StateBackend(directory).search("apple", limit=None, progress=progress)
     say(len(result.hits))

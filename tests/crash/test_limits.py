@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from statebackend import SessionInfo, SessionStatus, StateBackend
-from statebackend.interchange.claude_code.reader import import_claude_code
 from statebackend.values import timestamps
 from tests.chains import SAMPLE, make_chain, program_of
 from tests.crash import limited
@@ -165,14 +164,14 @@ def test_a_full_disk_at_an_import_leaves_whole_sessions(root: Path, tmp_path: Pa
         small = StateBackend(disk / "sessions")
         small.create("default").close()
         ballast = Ballast(disk, leave=10_000)
-        report = import_claude_code(small, [sample])
+        report = small.import_transcripts([sample])
         problems = [file.problem for file in report.files if file.problem is not None]
         assert any(f"{disk}" in one and "no room left" in one for one in problems)
         ballast.drop()
         for info in small.list():
             assert isinstance(info, SessionInfo)
             assert_whole(session_file(small, info.session_id))
-        report = import_claude_code(small, [sample])
+        report = small.import_transcripts([sample])
         assert [file.problem for file in report.files if file.session_id is None] == []
         assert len(small.list()) > 1
         assert litter(small) == set()

@@ -25,12 +25,12 @@ def apples(backend: StateBackend) -> StateBackend:
     return backend
 
 
-@pytest.mark.parametrize("when", ["reading", "writing", "telling"])
+@pytest.mark.parametrize("when", ["reading", "writing", "reporting"])
 def test_an_indexer_killed_anywhere_leaves_nothing_half(apples: StateBackend, when: str) -> None:
     """Again and again, each time a little later; the next one goes on from what is written."""
     indexed = 0
     for step in range(1, 200, 13 if when == "reading" else 1):
-        with started(searching.dying, apples.directory, when, step) as child:
+        with started(searching.search_and_die, apples.directory, when, step) as child:
             said = child.rest()
         if said:
             break
@@ -47,7 +47,7 @@ def test_several_processes_index_at_once(apples: StateBackend) -> None:
     """Each finds everything, beside a session that is written meanwhile; no row is there twice."""
     with (
         apples.create("default") as session,
-        several(4, searching.searcher, apples.directory) as children,
+        several(4, searching.search_on_request, apples.directory) as children,
     ):
         for number in range(EVENTS):
             session.append_prompt(payload=b"apple %d" % number, schema_version="1")
@@ -65,9 +65,9 @@ def test_several_processes_index_at_once(apples: StateBackend) -> None:
 
 def test_an_index_can_be_deleted_while_it_is_used(apples: StateBackend) -> None:
     """The process goes on with its own, and the next one makes another."""
-    with started(searching.searcher, apples.directory) as child:
+    with started(searching.search_on_request, apples.directory) as child:
         assert child.hear() == "ready"
         apples.search("apple")
         Catalogue(apples.directory).path.unlink()
         assert child.ask() == {"hits": SESSIONS * EVENTS, "partial": False}
-    assert run(searching.dying, apples.directory, "none", "0") == [SESSIONS * EVENTS]
+    assert run(searching.search_and_die, apples.directory, "none", "0") == [SESSIONS * EVENTS]

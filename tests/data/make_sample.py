@@ -11,9 +11,10 @@ from pathlib import Path
 
 from statebackend import Cost, EventKind, PlanItem, Producer, SessionStatus, StateBackend
 from statebackend.recording.appends import Batch
-from statebackend.testing import fixed_clock, fixed_ids, samples
+from statebackend.testing import fixed_clock, fixed_ids
 from statebackend.values import ids
 from statebackend.values.recorded import SCHEMA_VERSION
+from tests import released_files
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 MODEL = Producer("model", "anthropic", "2.1.0")
@@ -77,5 +78,5 @@ if __name__ == "__main__":
     target = Path(__file__).parent / f"version-{SCHEMA_VERSION}"
     target.mkdir()
     made = make(target)
-    samples.record(made)
+    released_files.record(made)
     (target / ".locks").rmdir()

@@ -24,12 +24,11 @@ from statebackend import (
     SessionStatus,
     StateBackend,
 )
-from statebackend.interchange.claude_code.reader import (
+from statebackend.interchange.claude_code.importer import (
     SCHEMA_VERSION,
     FileOutcome,
     FileReport,
     ModelPrice,
-    import_claude_code,
     load_prices,
 )
 from statebackend.interchange.jsonl import SourceObject, read_objects
@@ -128,7 +127,7 @@ def test_every_record_of_the_real_transcripts_is_stored_or_counted(
     backend: StateBackend, shared_data: Path
 ) -> None:
     """Nothing is dropped in silence, and what is counted as stored is in the payloads."""
-    result = import_claude_code(backend, [shared_data / "claude_code"])
+    result = backend.import_transcripts([shared_data / "claude_code"])
     assert len(result.files) == 12
     for report in result.files:
         assert report.problem is None
@@ -147,9 +146,9 @@ def test_a_second_import_of_everything_adds_no_row(
     backend: StateBackend, shared_data: Path
 ) -> None:
     """Importing twice leaves every session as it was."""
-    import_claude_code(backend, [shared_data / "claude_code", BUNDLED, ODD])
+    backend.import_transcripts([shared_data / "claude_code", BUNDLED, ODD])
     before = rows(backend)
-    again = import_claude_code(backend, [shared_data / "claude_code", BUNDLED, ODD])
+    again = backend.import_transcripts([shared_data / "claude_code", BUNDLED, ODD])
     assert {report.outcome for report in again.files} == {FileOutcome.UNCHANGED}
     assert again.events_added == 0
     assert rows(backend) == before
@@ -157,7 +156,7 @@ def test_a_second_import_of_everything_adds_no_row(
 
 def test_a_real_tree_becomes_a_tree_of_sessions(backend: StateBackend, shared_data: Path) -> None:
     """Sub-agent files are children of the main file's session, one level below it."""
-    result = import_claude_code(backend, [shared_data / "claude_code" / "tree_fa812bfe"])
+    result = backend.import_transcripts([shared_data / "claude_code" / "tree_fa812bfe"])
     main, *agents = result.files
     assert [report.parent_session_id for report in agents] == [main.session_id] * 2
     assert main.session_id is not None
@@ -191,7 +190,7 @@ def test_a_real_record_written_by_two_versions_of_the_client_is_stored_once(
 def test_the_bundled_sample_shows_everything_the_demo_needs(backend: StateBackend) -> None:
     """A finished main session, a priced sub-agent below it, and one refused call."""
     prices = load_prices(BUNDLED / "prices.json")
-    main, agent = import_claude_code(backend, [BUNDLED], prices=prices).files
+    main, agent = backend.import_transcripts([BUNDLED], prices=prices).files
     assert (main.status, agent.status) == (SessionStatus.COMPLETED, SessionStatus.COMPLETED)
     assert agent.parent_session_id == main.session_id
     assert main.events_added["plan"] == 1
@@ -205,9 +204,9 @@ def test_the_bundled_sample_shows_everything_the_demo_needs(backend: StateBacken
 
 def test_a_finished_folder_can_be_imported_twice(backend: StateBackend) -> None:
     """The bundled sample, a second time, adds nothing and keeps its status."""
-    import_claude_code(backend, [BUNDLED])
+    backend.import_transcripts([BUNDLED])
     before = rows(backend)
-    again = import_claude_code(backend, [BUNDLED])
+    again = backend.import_transcripts([BUNDLED])
     assert again.created == ()
     assert rows(backend) == before
 
@@ -247,7 +246,7 @@ def test_the_lines_of_a_message_are_one_event_where_the_first_stands(
 
 
 def test_producers_name_who_did_it(backend: StateBackend) -> None:
-    """Model, tool, MCP server, hook, context and the kernel are told apart, with the version."""
+    """Model, tool, MCP server, hook, context and kernel are different producers."""
     report = take(backend, ODD)
     assert {event.producer for event in events(backend, report)} == {
         Producer("kernel", "user", "1"),
@@ -330,9 +329,9 @@ def test_skipped_records_are_counted_with_type_subtype_and_reason(backend: State
     """What has no kind is in the report, one entry a sort."""
     report = take(backend, ODD)
     assert {(e.type, e.subtype, e.reason, e.count) for e in report.skipped} == {
-        ("summary", "", "no event kind for it", 1),
-        ("progress", "agent_progress", "no event kind for it", 1),
-        ("system", "turn_duration", "no event kind for it", 1),
+        ("summary", "", "no matching event kind", 1),
+        ("progress", "agent_progress", "no matching event kind", 1),
+        ("system", "turn_duration", "no matching event kind", 1),
         ("assistant", "", "repeated record", 1),
     }
 
@@ -342,7 +341,7 @@ def test_a_file_named_by_a_uuid_is_that_session(backend: StateBackend, tmp_path:
     other = "9" + SESSION[1:]
     for name in (SESSION, other):
         Lines(SESSION).user("go").write(tmp_path / f"{name}.jsonl")
-    assert len(set(import_claude_code(backend, [tmp_path]).created)) == 2
+    assert len(set(backend.import_transcripts([tmp_path]).created)) == 2
 
 
 def test_a_note_of_the_client_never_joins_a_model_s_message(
@@ -364,8 +363,8 @@ def test_a_price_table_makes_costs_and_missing_prices_are_counted(
     """Each counter has its price per million; a model without one costs 0.0 and is counted."""
     lines = Lines().assistant("m", text("a")).assistant("n", text("b"), model="other")
     price = ModelPrice(input=1.0, output=2.0, cache_write=3.0, cache_read=4.0)
-    result = import_claude_code(
-        backend, [lines.write(tmp_path / "a.jsonl")], prices={"sample-1": price}
+    result = backend.import_transcripts(
+        [lines.write(tmp_path / "a.jsonl")], prices={"sample-1": price}
     )
     (report,) = result.files
     assert result.unpriced_turns == report.unpriced_turns == 1
@@ -420,7 +419,7 @@ def _tree(folder: Path) -> tuple[Path, Path]:
 
 def test_a_sub_agent_file_has_its_task_as_prompt(backend: StateBackend, tmp_path: Path) -> None:
     """Its first user line is the prompt of the child session."""
-    _, agent = import_claude_code(backend, [tmp_path / "none", *_tree(tmp_path)]).files[-2:]
+    _, agent = backend.import_transcripts([tmp_path / "none", *_tree(tmp_path)]).files[-2:]
     (prompt, _) = events(backend, agent, EventKind.MESSAGE)
     assert prompt.producer.category == "kernel"
     assert b"the task" in prompt.payload
@@ -461,7 +460,7 @@ def test_a_relative_path_finds_the_parent_too(
 def test_a_child_without_any_parent_is_a_root_and_says_so(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """An unknown parent is no reason to lose the sub-agent's session."""
+    """A sub-agent's session is imported even if its parent is unknown."""
     _, agent = _tree(tmp_path / "project")
     child = take(backend, agent.rename(tmp_path / "agent-a1.jsonl"))
     assert child.parent_session_id is None
@@ -489,7 +488,7 @@ def test_two_sub_agents_of_one_parent_are_two_sessions(
     for name in ("a1", "a2"):
         lines = Lines(isSidechain=True, agentId=name).user("go")
         lines.write(tmp_path / f"agent-{name}.jsonl")
-    assert len(set(import_claude_code(backend, [tmp_path]).created)) == 2
+    assert len(set(backend.import_transcripts([tmp_path]).created)) == 2
 
 
 # -- hostile input ---------------------------------------------------------------------------------
@@ -498,7 +497,7 @@ def test_two_sub_agents_of_one_parent_are_two_sessions(
 def test_bad_lines_are_counted_and_the_rest_is_imported(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """Text that is no record is reported with its reason, and never raises."""
+    """Text that is not a record is counted with its reason, and never raises."""
     deep = b'{"type":"user","message":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
     lines = Lines().user("one").raw(b'{"type":"user","x":"\xff"}\n').raw(deep)
     lines.raw(b'{"type": oops}\n').raw(b"[1]\n").raw(b"\n").raw(b'{"n":' + b"9" * 5000 + b"}\n")
@@ -585,9 +584,9 @@ def test_a_record_written_again_by_a_newer_client_is_one_record(
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({"content": []}, "no text, image or tool result in it"),
-        ({"content": None}, "no text, image or tool result in it"),
-        ("text", "no message in it"),
+        ({"content": []}, "no text, image or tool result"),
+        ({"content": None}, "no text, image or tool result"),
+        ("text", "no message"),
     ],
 )
 def test_a_user_record_that_says_nothing_is_no_prompt(
@@ -656,7 +655,7 @@ def _assistant(message_id: str, uuid: str) -> bytes:
 def test_a_file_without_a_conversation_creates_nothing(
     backend: StateBackend, tmp_path: Path, content: bytes, problem: str
 ) -> None:
-    """It is refused, and the reason is said."""
+    """It is refused with a reason."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
     report = take(backend, path)
@@ -673,13 +672,13 @@ def test_a_refused_file_does_not_stop_the_others(backend: StateBackend, tmp_path
     held = take(backend, live).session_id
     assert held is not None
     with backend.open(held):
-        result = import_claude_code(
-            backend, [tmp_path / "missing", tmp_path / "empty", live, good, good]
+        result = backend.import_transcripts(
+            [tmp_path / "missing", tmp_path / "empty", live, good, good]
         )
     assert [report.outcome for report in result.files] == ["refused"] * 3 + ["created"]
     problems = [str(report.problem) for report in result.refused]
     assert problems[0] == "is not a file"
-    assert problems[1] == "holds no *.jsonl file"
+    assert problems[1] == "contains no *.jsonl file"
     assert "open for writing" in problems[2]
 
 
@@ -687,7 +686,7 @@ def test_names_that_lead_to_no_file_are_refused(backend: StateBackend, tmp_path:
     """A link to itself and a pipe in a folder are reported, and nothing waits for them."""
     (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
     os.mkfifo(tmp_path / "pipe.jsonl")
-    result = import_claude_code(backend, [tmp_path])
+    result = backend.import_transcripts([tmp_path])
     assert [report.problem for report in result.files] == ["is not a file"] * 2
 
 
@@ -695,7 +694,7 @@ def test_one_file_named_twice_is_taken_once(backend: StateBackend, tmp_path: Pat
     """Also through a link to it."""
     path = Lines().user("one").write(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").symlink_to(path)
-    assert len(import_claude_code(backend, [path, tmp_path, path]).files) == 1
+    assert len(backend.import_transcripts([path, tmp_path, path]).files) == 1
 
 
 @pytest.mark.parametrize(("given", "stored"), [(None, "claude-code"), ("work", "work")])
@@ -704,7 +703,7 @@ def test_sessions_get_the_profile_asked_for(
 ) -> None:
     """The source knows no profile."""
     path = Lines().user("one").write(tmp_path / "a.jsonl")
-    import_claude_code(backend, [path], profile=given)
+    backend.import_transcripts([path], profile=given)
     assert [info.profile for info in backend.scan() if isinstance(info, SessionInfo)] == [stored]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from statebackend.schema import fingerprint
 from statebackend.schema.migrate import Chain
-from statebackend.testing import fingerprint, revisions, samples
-from tests import chains
+from tests import chains, released_files, revisions
 from tests.chains import SAMPLE, make_chain
 
 Alembic = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -84,11 +84,11 @@ def test_reading_commands_work_beside_a_writer_and_write_nothing(old: Path) -> N
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        before = samples.contents(old.parent)
+        before = released_files.contents(old.parent)
         assert on(old, "current").stdout == REVISION_1
         assert "(current)" in on(old, "history", "-i").stdout
         assert "No new upgrade operations" in on(old, "check").stdout
-        after = samples.contents(old.parent)
+        after = released_files.contents(old.parent)
         holder.communicate()
     # The -shm file also holds the marks of readers.
     assert {**after, f"{old.name}-shm": ""} == {**before, f"{old.name}-shm": ""}
@@ -96,17 +96,17 @@ def test_reading_commands_work_beside_a_writer_and_write_nothing(old: Path) -> N
 
 def test_reading_commands_leave_a_closed_file_alone(old: Path) -> None:
     """Neither the file nor its folder is changed."""
-    before = samples.contents(old.parent)
+    before = released_files.contents(old.parent)
     for words in (("current",), ("check",)):
         assert on(old, *words).returncode == 0
-    assert samples.contents(old.parent) == before
+    assert released_files.contents(old.parent) == before
 
 
 @pytest.mark.slow
 @pytest.mark.conformance("SB-09")
 def test_upgrade_and_stamp_from_an_installed_package(old: Path, site: Path, tmp_path: Path) -> None:
     """Steps one by one, a stamp that is true, and the last version; rows and structure hold."""
-    rows = samples.rows(old)
+    rows = released_files.rows(old)
     columns = {table: one.columns for table, one in rows.items()}
     assert on(old, "current", site=site).stdout == "0001\n"
     assert on(old, "upgrade", "+1", site=site).returncode == 0
@@ -114,7 +114,7 @@ def test_upgrade_and_stamp_from_an_installed_package(old: Path, site: Path, tmp_
     assert on(old, "stamp", "0002", site=site).returncode == 0
     assert on(old, "upgrade", "head", site=site).returncode == 0
     assert on(old, "current", site=site).stdout == "0005 (head)\n"
-    assert samples.rows(old, columns) == rows
+    assert released_files.rows(old, columns) == rows
     other = Path(shutil.copy(SAMPLE, tmp_path))
     chains.upgrade_file(other, make_chain(tmp_path / "chain", 5))
     assert fingerprint.of_file(old) == fingerprint.of_file(other)
@@ -152,10 +152,10 @@ def test_a_newer_file_is_refused_untouched(old: Path) -> None:
     driver = sqlite3.connect(old)
     driver.execute("PRAGMA user_version = 9")
     driver.close()
-    before = samples.contents(old.parent)
+    before = released_files.contents(old.parent)
     for words in (("current",), ("upgrade", "head"), ("stamp", "0001")):
         assert "schema version 9, this program knows up to 1" in refused(on(old, *words))
-    assert samples.contents(old.parent) == before
+    assert released_files.contents(old.parent) == before
     assert list(old.parent.iterdir()) == [old]
 
 

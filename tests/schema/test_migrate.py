@@ -28,18 +28,17 @@ from statebackend import (
     StorageFull,
 )
 from statebackend.bulk.migration import migrate_each
-from statebackend.schema import migrate
+from statebackend.schema import fingerprint, migrate
 from statebackend.schema.migrate import Chain
 from statebackend.sqlite import engine
-from statebackend.testing import fingerprint, samples
 from statebackend.values.reports import MigrationOutcome
-from tests import chains
+from tests import chains, released_files
 from tests.chains import SAMPLE, make_chain, program_of, upgrade_file
 from tests.migration_kills import kill_rounds, populated, structure
 
 TOOL = Producer("tool", "shell", "1")
 SAMPLE_ID = SAMPLE.stem
-COLUMNS_OF_VERSION_1 = {table: rows.columns for table, rows in samples.rows(SAMPLE).items()}
+COLUMNS_OF_VERSION_1 = {table: rows.columns for table, rows in released_files.rows(SAMPLE).items()}
 
 
 @pytest.fixture
@@ -77,10 +76,10 @@ def change(path: Path, *statements: str) -> None:
 
 def fails(path: Path, chain: Chain) -> MigrationFailed:
     """Migrate *path*, which must fail and leave every byte of its folder alone."""
-    before = samples.contents(path.parent)
+    before = released_files.contents(path.parent)
     with pytest.raises(MigrationFailed) as caught:
         upgrade_file(path, chain)
-    assert samples.contents(path.parent) == before
+    assert released_files.contents(path.parent) == before
     return caught.value
 
 
@@ -93,12 +92,12 @@ def test_a_file_of_every_version_comes_to_the_last_and_keeps_its_rows(
     old: Path, tmp_path: Path, start: int
 ) -> None:
     """Whatever the version, the rows stay and the structure becomes that of a new file."""
-    expected = samples.rows(old)
+    expected = released_files.rows(old)
     upgrade_file(old, make_chain(tmp_path / "start", start))
     assert version(old) == start
     last = make_chain(tmp_path / "last", 5)
     assert upgrade_file(old, last) == start
-    assert samples.rows(old, COLUMNS_OF_VERSION_1) == expected
+    assert released_files.rows(old, COLUMNS_OF_VERSION_1) == expected
     assert (version(old), fingerprint.of_file(old)) == (5, structure(last))
 
 
@@ -127,7 +126,7 @@ def test_every_public_read_works_on_a_migrated_file(
     assert [info.session_id for info in backend.list()] == [SAMPLE_ID]
     assert backend.tree(SAMPLE_ID).nodes
     assert backend.cost(SAMPLE_ID).own.rows == 200
-    assert samples.problems(SAMPLE, backend.directory.parent / "again") == []
+    assert released_files.problems(SAMPLE, backend.directory.parent / "again") == []
 
 
 def test_a_migrated_session_goes_on_at_the_next_number(
@@ -154,10 +153,10 @@ def test_a_listing_reads_an_old_file_and_leaves_it(
     backend: StateBackend, old: Path, later: Chain
 ) -> None:
     """A scan does not migrate, by SB-27; all versions share the columns that it reads."""
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     (info,) = backend.list()
     assert info.session_id == SAMPLE_ID
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 def test_revisions_are_known_by_id_not_by_their_bytes(old: Path, tmp_path: Path) -> None:
@@ -173,10 +172,10 @@ def test_revisions_are_known_by_id_not_by_their_bytes(old: Path, tmp_path: Path)
 def test_a_large_session_keeps_count_and_digest(backend: StateBackend, later: Chain) -> None:
     """200,000 events: the same count, the same payloads, the same numbers (report 42)."""
     path = populated(backend.directory, 200_000)
-    expected = samples.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]})
+    expected = released_files.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]})
     with backend.open(path.stem):
         pass
-    assert samples.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]}) == expected
+    assert released_files.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]}) == expected
     assert version(path) == 5
 
 
@@ -230,10 +229,10 @@ def test_an_interrupt_ends_a_migration_and_undoes_it(
     """Ctrl-C in a revision comes out as it is, and the file is as it was."""
     body = f"op.execute('DELETE FROM events')\nraise {error.__name__}"
     chain = make_chain(tmp_path / "bad", 2, {2: body})
-    before = samples.contents(old.parent)
+    before = released_files.contents(old.parent)
     with pytest.raises(error):
         upgrade_file(old, chain)
-    assert samples.contents(old.parent) == before
+    assert released_files.contents(old.parent) == before
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
@@ -254,12 +253,12 @@ def test_a_step_that_stopped_between_its_statements_is_done_whole_next_time(
 
 def test_the_failing_check_for_others(tmp_path: Path) -> None:
     """The check that ``statebackend.testing`` offers finds nothing on the released chain."""
-    assert samples.problems_of_failing(SAMPLE, tmp_path) == []
+    assert released_files.problems_of_failing(SAMPLE, tmp_path) == []
 
 
 def test_a_full_disk_is_not_the_revisions_fault(old: Path, chain: Chain) -> None:
     """What the system refused is a storage error, and the file is as it was."""
-    before = samples.contents(old.parent)
+    before = released_files.contents(old.parent)
     connection = engine.connect_for_writing(old)
     driver = engine.driver_of(connection)
     (pages,) = driver.execute("PRAGMA page_count").fetchone()
@@ -267,7 +266,7 @@ def test_a_full_disk_is_not_the_revisions_fault(old: Path, chain: Chain) -> None
     with pytest.raises(StorageFull):
         migrate.upgrade(connection, old, chain)
     connection.close()
-    assert samples.contents(old.parent) == before
+    assert released_files.contents(old.parent) == before
 
 
 def test_references_that_were_broken_before_do_not_stop_a_migration(
@@ -275,9 +274,9 @@ def test_references_that_were_broken_before_do_not_stop_a_migration(
 ) -> None:
     """A salvaged file, with ledger rows whose event is lost, migrates and keeps them."""
     change(old, "DELETE FROM events WHERE sequence IN (2, 3, 7)")
-    expected = samples.rows(old)
+    expected = released_files.rows(old)
     upgrade_file(old, chain)
-    assert samples.rows(old, COLUMNS_OF_VERSION_1) == expected
+    assert released_files.rows(old, COLUMNS_OF_VERSION_1) == expected
 
 
 def test_enforcing_references_is_switched_on_again(old: Path, tmp_path: Path, chain: Chain) -> None:
@@ -309,7 +308,7 @@ def test_revisions_that_are_not_one_line_are_refused(old: Path, tmp_path: Path) 
 def test_a_newer_file_is_refused_untouched(backend: StateBackend, old: Path, found: int) -> None:
     """Open, read, list and migrate name both versions and change nothing (reports 38)."""
     change(old, f"PRAGMA user_version = {found}")
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     for attempt in (backend.open, backend.read):
         with pytest.raises(SchemaTooNew) as caught:
             attempt(SAMPLE_ID)
@@ -321,7 +320,7 @@ def test_a_newer_file_is_refused_untouched(backend: StateBackend, old: Path, fou
     with pytest.raises(SchemaTooNew):
         upgrade_file(old, migrate.SESSIONS)
     shutil.rmtree(backend.directory / ".locks", ignore_errors=True)
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
 
 
 @pytest.mark.parametrize("found", [0, -1])
@@ -330,12 +329,12 @@ def test_a_session_that_lost_its_version_is_damaged(
 ) -> None:
     """Version 0 with a session's tables, and a negative one, are never guessed at (report 39)."""
     change(old, f"PRAGMA user_version = {found}")
-    before = samples.contents(backend.directory)
+    before = released_files.contents(backend.directory)
     with pytest.raises(SessionDamaged, match="no schema version"):
         backend.read(SAMPLE_ID)
     (result,) = migrate_each(backend.directory)
     assert result.outcome is MigrationOutcome.FAILED
-    assert samples.contents(backend.directory) == before
+    assert released_files.contents(backend.directory) == before
     with backend.open(SAMPLE_ID) as session:
         assert session.recovery is not None
 
@@ -440,7 +439,7 @@ def test_a_log_handler_may_use_sessions(
     for session_id in ids:
         path = backend.directory / f"{session_id}.sqlite"
         assert version(path) == 5
-        assert samples.rows(path, {"events": ["payload"]}) == samples.rows(
+        assert released_files.rows(path, {"events": ["payload"]}) == released_files.rows(
             SAMPLE, {"events": ["payload"]}
         )
 
@@ -534,7 +533,7 @@ def test_threads_migrate_many_files_at_once(
     backend: StateBackend, chain: Chain, rounds: int
 ) -> None:
     """Eight files by eight threads: each gets its own steps and keeps its rows, in every round."""
-    expected = samples.rows(SAMPLE, {"events": COLUMNS_OF_VERSION_1["events"]})
+    expected = released_files.rows(SAMPLE, {"events": COLUMNS_OF_VERSION_1["events"]})
     for one_round in range(rounds):
         folder = StateBackend(backend.directory.parent / f"round-{one_round}")
         folder.directory.mkdir(mode=0o700)
@@ -544,7 +543,7 @@ def test_threads_migrate_many_files_at_once(
             list(pool.map(partial(_open, folder), ids))
         for session_id in ids:
             path = folder.directory / f"{session_id}.sqlite"
-            assert samples.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]}) == expected
+            assert released_files.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]}) == expected
             assert fingerprint.of_file(path) == structure(chain)
 
 
@@ -574,7 +573,7 @@ def test_processes_open_one_old_file_at_once(tmp_path: Path) -> None:
     assert {out for out, _errors in printed} <= {"opened\n", "locked\n"}, printed
     assert ("opened\n", "") in printed
     assert version(path) == 5
-    assert samples.rows(path, COLUMNS_OF_VERSION_1) == samples.rows(SAMPLE)
+    assert released_files.rows(path, COLUMNS_OF_VERSION_1) == released_files.rows(SAMPLE)
 
 
 HOLD = """
@@ -643,7 +642,7 @@ with program_of(Chain(Path(sys.argv[4]), 5)):
         shutil.copytree(chain.versions, folder / "chain")
         (folder / SAMPLE.name).chmod(0o444)
         folder.chmod(0o555)
-        before = samples.contents(folder)
+        before = released_files.contents(folder)
         done = subprocess.run(
             [sys.executable, "-B", "-c", code, folder, SAMPLE_ID, chains.ROOT, folder / "chain"],
             # Coverage could not write its figures as that user, and would say so.
@@ -653,7 +652,7 @@ with program_of(Chain(Path(sys.argv[4]), 5)):
             check=False,
         )
         assert (done.stdout, done.stderr) == ("1 5\n", "")
-        assert samples.contents(folder) == before
+        assert released_files.contents(folder) == before
         folder.chmod(0o755)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from statebackend import MigrationFailed
-from statebackend.testing import fingerprint, samples
+from statebackend.schema import fingerprint
+from tests import released_files
 from tests.chains import SAMPLE, make_chain, upgrade_file
 
 EVENTS = """CREATE TABLE events (
@@ -48,10 +49,10 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_a_rebuild_to_the_same_changes_nothing(old: Path) -> None:
     """Structure, indexes, references, rows, row numbers and child rows are as before."""
-    structure, rows = fingerprint.of_file(old), samples.rows(old)
+    structure, rows = fingerprint.of_file(old), released_files.rows(old)
     rebuild(old)
     assert fingerprint.of_file(old) == structure
-    assert samples.rows(old) == rows
+    assert released_files.rows(old) == rows
     assert query(old, "PRAGMA foreign_key_check") == []
     assert query(old, "PRAGMA integrity_check") == [("ok",)]
 
@@ -114,11 +115,11 @@ def test_what_would_lose_something_is_refused(
     old: Path, create: str, arguments: str, before: str, problem: str
 ) -> None:
     """The migration fails as a whole, naming what would be lost; the file is as it was."""
-    contents = samples.contents(old.parent)
+    contents = released_files.contents(old.parent)
     with pytest.raises(MigrationFailed, match=problem):
         rebuild(old, create, arguments, before)
     shutil.rmtree(old.parent / "chain")
-    assert samples.contents(old.parent) == contents
+    assert released_files.contents(old.parent) == contents
 
 
 def test_alembics_own_rebuild_is_refused(old: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from statebackend.schema import migrate, models
+from statebackend.schema import fingerprint, migrate, models
 from statebackend.schema.migrate import SESSIONS, Chain
 from statebackend.sqlite import engine
-from statebackend.testing import fingerprint, revisions, samples
+from tests import released_files, revisions
 from tests.chains import ROOT, SAMPLE, make_chain, revision
 from tests.data import make_sample
 from tests.drifts import DRIFTS, Drift, drifted
@@ -146,9 +146,9 @@ def test_a_difference_is_told_in_words() -> None:
 def test_a_fingerprint_leaves_the_file_and_its_folder_alone(tmp_path: Path) -> None:
     """Neither bytes nor sidecars come from looking."""
     shutil.copy(SAMPLE, tmp_path)
-    before = samples.contents(tmp_path)
+    before = released_files.contents(tmp_path)
     fingerprint.of_file(tmp_path / SAMPLE.name)
-    assert samples.contents(tmp_path) == before
+    assert released_files.contents(tmp_path) == before
 
 
 # -- the revisions and the samples -----------------------------------------------------------------
@@ -247,8 +247,8 @@ def test_every_released_version_has_a_sample() -> None:
 @pytest.mark.parametrize("sample", sorted((ROOT / "tests/data").glob("version-*/*.sqlite")))
 def test_a_sample_opens_and_keeps_every_row(sample: Path, tmp_path: Path) -> None:
     """A stored file of every released version opens for writing, with every row and digest."""
-    assert samples.problems(sample, tmp_path) == []
-    assert samples.rows(sample)["events"].count == 1000
+    assert released_files.problems(sample, tmp_path) == []
+    assert released_files.rows(sample)["events"].count == 1000
 
 
 def test_a_lost_row_is_found(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_lost_row_is_found(tmp_path: Path) -> None:
     driver = sqlite3.connect(sample, isolation_level=None)
     driver.execute("UPDATE events SET payload = X'00' WHERE sequence = 500")
     driver.close()
-    (problem,) = samples.problems(sample, tmp_path / "opened")
+    (problem,) = released_files.problems(sample, tmp_path / "opened")
     assert "events holds" in problem
 
 
@@ -266,4 +266,4 @@ def test_the_sample_is_made_the_same_each_time(tmp_path: Path) -> None:
     """The script that made the stored sample makes its rows again."""
     made = make_sample.make(tmp_path / "sessions")
     assert made.name == SAMPLE.name
-    assert samples.rows(made) == samples.rows(SAMPLE)
+    assert released_files.rows(made) == released_files.rows(SAMPLE)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from statebackend import EventKind, Producer, StateBackend
-from statebackend.testing import fixed_clock, fixed_ids, samples, temporary_backend
+from statebackend.testing import fixed_clock, fixed_ids, temporary_backend
+from tests import released_files
 
 TOOL = Producer("tool", "shell", "1")
 
@@ -32,7 +33,7 @@ def test_time_and_ids_can_be_fixed() -> None:
     for _ in range(2):
         with temporary_backend() as backend, fixed_clock(), fixed_ids():
             path = _record(backend)
-            made.append((path.name, samples.rows(path)))
+            made.append((path.name, released_files.rows(path)))
     assert made[0] == made[1]
 
 
@@ -66,4 +67,4 @@ def test_contents_tell_every_file(tmp_path: Path) -> None:
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "a").write_bytes(b"1")
     (tmp_path / "b").write_bytes(b"2")
-    assert sorted(samples.contents(tmp_path)) == [".hidden/a", "b"]
+    assert sorted(released_files.contents(tmp_path)) == [".hidden/a", "b"]

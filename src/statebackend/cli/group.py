@@ -1,7 +1,7 @@
-"""The Click group: commands by name, loaded when used, and one way to fail.
+"""The Click group: it loads each command on first use and turns errors into exit codes.
 
-A host program may mount the group, so everything that decides how a command ends is here and in
-``endings``, and nothing in ``main``.
+A host program may mount the group, so exit codes are decided here and in ``exit_codes``, not in
+``main``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import click
 
-from statebackend.cli.endings import guarded
-from statebackend.cli.notices import warnings_shown
+from statebackend.cli.exit_codes import convert_errors
+from statebackend.cli.notices import write_warnings
 from statebackend.cli.options import debug_option
 
 COMMANDS = (
@@ -31,16 +31,15 @@ COMMANDS = (
     "reap",
     "import",
     "doctor",
-    "bench",
 )
-"""The commands in the order of the help; each is the module of its name in ``commands``."""
+"""The commands in the order of the help; each has a module in ``commands``."""
 
 
 class SessionsGroup(click.Group):
-    """A group that loads a command's module on first use and guards every call."""
+    """A group that loads a command's module on first use and gives every error its exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, importing none."""
+        """Return the names of all commands without importing them."""
         return [*COMMANDS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -57,25 +56,25 @@ class SessionsGroup(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the group's own options; a mistake there ends like any other."""
-        with guarded(parent.meta if parent else {}):
+        """Parse the group's own options; a wrong one is a usage error like any other."""
+        with convert_errors(parent.meta if parent else {}):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Parse and run the command; every error becomes one line and an exit code."""
+        """Parse and run the command; an error becomes one line on stderr and an exit code."""
         meta: MutableMapping[str, Any] = ctx.meta
-        with guarded(meta), warnings_shown():
+        with convert_errors(meta), write_warnings():
             super().invoke(ctx)
 
 
 def _module_name(command: str) -> str:
-    """Return the module of *command*; ``import`` is a word that no module can be called by."""
+    """Return the module of *command*; ``import`` is a keyword, so its module is ``import_``."""
     return "import_" if command == "import" else command
 
 
 @click.group(cls=SessionsGroup, name="sessions", params=[debug_option()])
 def sessions() -> None:
-    """Look at recorded agent sessions: list, show, cost and replay them.
+    """List, show, check and maintain recorded agent sessions.
 
-    The sessions are the files in $XDG_STATE_HOME/agent/sessions.
+    Sessions are the files in $XDG_STATE_HOME/agent/sessions.
     """

@@ -1,75 +1,79 @@
-"""Notices that several commands give."""
+"""Notices that several commands write to stderr."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from statebackend.cli import endings, forms, moments, output, texts
-from statebackend.files.paths import SUFFIX
+from statebackend.cli import display, exit_codes, json_values, output, times
 from statebackend.values.reports import Recovery
 from statebackend.values.results import BadSession
+
+if TYPE_CHECKING:
+    from statebackend import SessionView, StateBackend
 
 _NAMED = 20
 
 
-def partial(unreadable: Sequence[BadSession], incomplete: Sequence[str]) -> None:
-    """Name what the result lacks: files, and the *incomplete* sessions; then end with exit code 1.
+def finish_partial(unreadable: Sequence[BadSession], incomplete: Sequence[str]) -> None:
+    """Name the files and sessions that make the result partial and end with exit code 1.
 
-    If it lacks nothing, nothing is said.
+    Returns without a notice if there are none.
     """
     for bad in unreadable[:_NAMED]:
-        output.notice(texts.unreadable(bad))
+        output.notice(display.unreadable(bad))
     for session_id in incomplete[:_NAMED]:
-        output.notice(f"session {session_id}: {forms.ROWS_LOST}")
+        output.notice(f"session {session_id}: {json_values.ROWS_LOST}")
     reasons = []
     if unreadable:
-        reasons.append(f"{texts.plural(len(unreadable), 'file')} could not be read")
+        reasons.append(f"{display.plural(len(unreadable), 'file')} could not be read")
     if incomplete:
-        reasons.append(f"{texts.plural(len(incomplete), 'session')} lost rows")
+        reasons.append(f"{display.plural(len(incomplete), 'session')} lost rows")
     if reasons:
         output.notice(f"the result is partial: {', '.join(reasons)}")
-    endings.end(found=bool(reasons))
+    exit_codes.finish(attention=bool(reasons))
 
 
-def lost(path: Path) -> tuple[bool, Recovery | None]:
-    """Say what earlier recoveries of the session file *path* lost.
+def report_losses(backend: StateBackend, view: SessionView) -> tuple[bool, Recovery | None]:
+    """Name the rows that earlier recoveries of the session lost.
 
-    Return whether one lost anything, and the newest that did, None if no report of it can be read.
+    Returns whether rows were lost, and the newest report of a loss, None if none can be read.
     """
-    from statebackend.files import header, recovery_reports
-
-    if not header.incomplete(str(path)):
+    if not view.info.incomplete:
         return (False, None)
-    reports = [one for one in recovery_reports.read_of(path) if one.partial]
+    reports = [
+        report
+        for report in backend.recoveries()
+        if report.session_id == view.session_id and report.partial
+    ]
     for report in reports:
-        said = incomplete(report) or "nothing could be saved"
+        losses = [describe_losses(report) or "nothing could be saved", *_missing_ranges(report)]
         output.notice(
-            f"session {report.session_id} was damaged, and is not whole since its recovery at "
-            f"{moments.local(report.recovered_at)}: {'; '.join([said, *_ranges(report)])}; "
-            f"the original is {report.original}"
+            f"session {report.session_id} was damaged and recovered at "
+            f"{times.format_second(report.recovered_at)}, and is incomplete: "
+            f"{'; '.join(losses)}; the original is {report.original}"
         )
-    if not reports:
-        output.notice(f"session {path.name.removesuffix(SUFFIX)}: {forms.ROWS_LOST}")
+    if not reports and view.recovery is None:
+        output.notice(f"session {view.session_id}: {json_values.ROWS_LOST}")
     return (True, reports[0] if reports else None)
 
 
-def _ranges(recovery: Recovery) -> Iterator[str]:
-    """Return which sequences are missing, by table, the first ones of many."""
+def _missing_ranges(recovery: Recovery) -> Iterator[str]:
+    """Return the missing sequences of each table, at most the first ranges."""
     for table in recovery.tables:
         if table.missing:
-            ranges = [texts.sequences(*one) for one in table.missing[:_NAMED]]
+            ranges = [display.sequences(*bounds) for bounds in table.missing[:_NAMED]]
             more = len(table.missing) - len(ranges)
-            told = ", ".join(ranges) + (f" and {texts.plural(more, 'more range')}" if more else "")
-            yield f"missing {table.table} {told}"
+            rest = f" and {display.plural(more, 'more range')}" if more else ""
+            yield f"missing {table.table} {', '.join(ranges)}{rest}"
 
 
 @contextmanager
-def warnings_shown() -> Iterator[None]:
-    """Write what the package warns of to stderr: above all, each recovery that a command meets."""
-    handler = _Notices(logging.WARNING)
+def write_warnings() -> Iterator[None]:
+    """Write the package's warnings to stderr, above all each recovery that a command causes."""
+    handler = _NoticeHandler(logging.WARNING)
     logger = logging.getLogger("statebackend")
     logger.addHandler(handler)
     try:
@@ -78,13 +82,13 @@ def warnings_shown() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-class _Notices(logging.Handler):
+class _NoticeHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         output.notice(record.getMessage())
 
 
-def incomplete(recovery: Recovery) -> str:
-    """Return in one line what a recovery could not save as it was; empty when it saved all."""
+def describe_losses(recovery: Recovery) -> str:
+    """Return in one line what a recovery could not save unchanged; empty if it saved everything."""
     sums = {
         "lost": sum(table.lost for table in recovery.tables),
         "lost before": sum(table.known for table in recovery.tables),
@@ -93,8 +97,8 @@ def incomplete(recovery: Recovery) -> str:
         "in doubt": sum(table.doubtful for table in recovery.tables),
         "without their event": sum(table.orphaned for table in recovery.tables),
     }
-    parts = [f"{texts.plural(count, 'row')} {word}" for word, count in sums.items() if count]
+    parts = [f"{display.plural(count, 'row')} {word}" for word, count in sums.items() if count]
     if recovery.derived:
-        parts.append(f"worked out anew: {', '.join(recovery.derived)}")
+        parts.append(f"derived from other rows: {', '.join(recovery.derived)}")
     parts += recovery.uncounted
     return ", ".join(parts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from statebackend.cli.endings import DEBUG
+from statebackend.cli.exit_codes import DEBUG
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class SessionsCommand(click.Command):
-    """A command of the group; it takes ``--debug`` as the group does."""
+    """A command of the group; it accepts ``--debug`` as the group does."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -26,23 +26,23 @@ class SessionsCommand(click.Command):
 def complete_id(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return for the shell the ids that begin with what has been typed, newest first."""
+    """Return to the shell the ids that begin with *incomplete*, newest first."""
     from click.shell_completion import CompletionItem
 
     from statebackend import StateBackend
 
-    return [CompletionItem(each) for each in StateBackend().ids() if each.startswith(incomplete)]
+    return [CompletionItem(stem) for stem in StateBackend().ids() if stem.startswith(incomplete)]
 
 
 def debug_option() -> click.Option:
-    """Make the option that adds the traceback to an error."""
+    """Return the option ``--debug``."""
     return click.Option(
         ["--debug"],
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_remember_debug,
-        help="Add the traceback to an error.",
+        help="Print the traceback of an error.",
     )
 
 

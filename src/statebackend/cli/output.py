@@ -1,7 +1,7 @@
-"""What reaches stdout and stderr: the result on the one, everything else on the other.
+"""Output: the result goes to stdout, everything else to stderr.
 
-Nothing here raises for what a stored text contains or for what the stream can encode. A reader of
-stdout that went away is :class:`ReaderGone`; any other failure to write is :class:`ResultLost`.
+No stored text and no stream encoding makes a function here fail. When the reader of stdout has
+gone, :class:`ReaderGone` is raised, for any other failed write :class:`ResultLost`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statebackend.cli import escape
 
 
 class ReaderGone(Exception):
-    """Nobody reads stdout any more."""
+    """The reader of stdout has gone."""
 
 
 class ResultLost(Exception):
@@ -26,32 +26,32 @@ class ResultLost(Exception):
 
 
 def stdout_is_terminal() -> bool:
-    """Tell whether a person is looking at stdout."""
+    """Tell whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def bold(text: str) -> str:
-    """Return *text* in bold for a terminal whose user did not ask for plain text (NO_COLOR)."""
+    """Return *text* in bold if stdout is a terminal and NO_COLOR is not set."""
     plain = not stdout_is_terminal() or os.environ.get("NO_COLOR") or terminal_is_dumb()
     return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
 def terminal_is_dumb() -> bool:
-    """Tell whether the terminal understands no escapes; Rich takes it for 80 columns wide."""
+    """Tell whether the terminal supports no escape sequences."""
     return os.environ.get("TERM", "dumb").lower() in {"", "dumb", "unknown"}
 
 
 def write(text: str) -> None:
-    """Write *text* to stdout; what its encoding lacks is written as an escape."""
+    """Write *text* to stdout; characters its encoding lacks are written as escapes."""
     if sys.stdout is not None:  # None when the process was started with stdout closed
-        with _stdout_faults():
+        with _convert_write_errors():
             sys.stdout.write(_encodable(text, sys.stdout))
 
 
 def flush() -> None:
-    """Hand over to the system all that was written to stdout."""
+    """Flush stdout."""
     if sys.stdout is not None:
-        with _stdout_faults():
+        with _convert_write_errors():
             sys.stdout.flush()
 
 
@@ -61,7 +61,7 @@ def write_json(value: Any) -> None:
 
 
 def write_json_array(values: Iterable[Any]) -> None:
-    """Write a JSON array with one value on each line; ``[]`` when there is none."""
+    """Write a JSON array with one value on each line; ``[]`` if it is empty."""
     lines = ",\n".join(map(_dump, values))
     write(f"[\n{lines}\n]\n" if lines else "[]\n")
 
@@ -77,7 +77,7 @@ def notice(text: str) -> None:
 
 
 def write_stderr(text: str) -> None:
-    """Write *text* to stderr if anybody reads it; a failure is nobody's business."""
+    """Write *text* to stderr; a failure to write is ignored."""
     if sys.stderr is None:
         return
     try:
@@ -88,13 +88,13 @@ def write_stderr(text: str) -> None:
 
 
 def abandon_stdout() -> None:
-    """Send what stdout still holds, and all that is written to it later, nowhere."""
+    """Discard what stdout still buffers and all later output."""
     if sys.stdout is not None:
         _silence(sys.stdout)
 
 
 @contextmanager
-def _stdout_faults() -> Iterator[None]:
+def _convert_write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -105,9 +105,9 @@ def _stdout_faults() -> Iterator[None]:
 
 
 def _silence(stream: TextIO) -> None:
-    """Point a broken stream at nothing, so that what it still holds goes there at exit.
+    """Point a broken stream at the null device.
 
-    Else the interpreter flushes it once more as it ends, complains, and changes the exit code.
+    Else the interpreter flushes the stream at exit, prints an error and changes the exit code.
     """
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
@@ -125,14 +125,14 @@ def _encodable(text: str, stream: TextIO) -> str:
 def _dump(value: Any, *, indent: int | None = None) -> str:
     import json
 
-    # ASCII alone: no stream fails to encode it, a lone surrogate stays an escape, and of the
-    # characters that steer a terminal only DEL is left to be escaped here.
+    # ASCII only: every stream can encode it, and a lone surrogate stays an escape. DEL is the one
+    # control character that json.dumps leaves alone.
     text = json.dumps(_finite(value), indent=indent, allow_nan=False)
     return text.replace("\x7f", "\\u007f")
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON has no word for (infinity, in a file made elsewhere) by null."""
+    """Replace infinity and NaN, which another program may have stored, by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for a person only."""
+"""Progress bars on stderr, only on a terminal."""
 
 from __future__ import annotations
 
@@ -12,32 +12,26 @@ _T = TypeVar("_T")
 _SHORT_S = 1.0
 
 
-def shown(items: Iterable[_T], total: int, doing: str) -> Iterator[_T]:
-    """Return *items*, drawing how many of the *total* have come, if stderr is a terminal.
+def track(items: Iterable[_T], total: int, activity: str) -> Iterator[_T]:
+    """Return *items*, and show on a terminal how many of the *total* are done.
 
-    Work that is over before the bar is drawn shows none; the bar is gone at the end.
+    The bar is erased at the end; one item shows none.
     """
     if total < 2 or sys.stderr is None or not sys.stderr.isatty():
         yield from items
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import track as draw
 
-    yield from track(
-        items,
-        total=total,
-        description=doing,
-        console=Console(stderr=True),
-        transient=True,
-        disable=False,
-    )
+    console = Console(stderr=True)
+    yield from draw(items, activity, total, transient=True, console=console, disable=False)
 
 
 @contextmanager
-def reported(doing: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function to be told how much of how much is done, if stderr is a terminal, else None.
+def show(activity: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function to call with the units done and their total; None without a terminal.
 
-    The bar appears when the work has taken a second, and is gone at the end.
+    The bar appears once the work has taken a second, and is erased at the end.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
@@ -47,7 +41,7 @@ def reported(doing: str) -> Iterator[Callable[[int, int], None] | None]:
 
     start = time.monotonic()
     bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(doing)
+    task = bar.add_task(activity)
 
     def report(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statebackend.cli import escape, output
 
+_NARROWEST = 12
+_GAP = 2
+
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column.
 
-    ``right`` aligns its cells to the right. ``wrap`` lets a terminal fold them; all others are
-    never cut, since half an id is of no use. ``optional`` leaves the column out where it is empty.
+    ``right`` aligns its cells to the right. ``wrap`` lets a terminal break its cells over several
+    lines; other cells are never broken, since half an id is useless. ``optional`` leaves the
+    column out when all its cells are empty.
     """
 
     title: str
@@ -23,19 +28,21 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One cell: stored text, escaped when it is drawn, and Rich's style for a terminal."""
 
     text: str
     style: str = ""
 
 
-Row = Sequence[Cell | str]
+Row = Sequence[TableCell | str]
 
 
-def write_table(columns: Sequence[Column], rows: Sequence[Row], total: Row | None = None) -> None:
-    """Write a table to stdout, with the *total* row, if any, set off below."""
-    lines = [_cells(row) for row in (*rows, *([] if total is None else [total]))]
+def write_table(
+    columns: Sequence[TableColumn], rows: Sequence[Row], total: Row | None = None
+) -> None:
+    """Write a table to stdout, with the *total* row, if any, last (bold on a terminal)."""
+    lines = [_escape_cells(row) for row in (*rows, *([] if total is None else [total]))]
     used = [
         number
         for number, column in enumerate(columns)
@@ -43,23 +50,67 @@ def write_table(columns: Sequence[Column], rows: Sequence[Row], total: Row | Non
     ]
     columns, lines = [columns[n] for n in used], [[line[n] for n in used] for line in lines]
     if output.stdout_is_terminal() and not output.terminal_is_dumb():
-        from statebackend.cli.terminal import drawn
-
-        output.write(drawn(columns, lines, bold_last=total is not None))
+        output.write(_draw_with_rich(columns, lines, bold_last=total is not None))
     else:
-        output.write(aligned(columns, lines))
+        output.write(_draw_plain(columns, lines))
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return the table as lines of plain text, two spaces between its columns."""
+def _draw_plain(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]]) -> str:
+    """Return the table as plain text, two spaces between the columns."""
     lines = [[column.title.upper() for column in columns]]
     lines += [[cell.text for cell in row] for row in rows]
-    most = widths(columns, rows)
-    return "".join(_line(columns, texts, most) for texts in lines)
+    widths = _widest_cells(columns, rows)
+    return "".join(_draw_line(columns, texts, widths) for texts in lines)
 
 
-def widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Return for each column how wide its widest cell is, or its title."""
+def _draw_line(columns: Sequence[TableColumn], texts: Sequence[str], widths: Sequence[int]) -> str:
+    parts = []
+    for column, text, widest in zip(columns, texts, widths, strict=True):
+        padding = " " * (widest - width(text))
+        parts.append(padding + text if column.right else text + padding)
+    return "  ".join(parts).rstrip() + "\n"
+
+
+def _draw_with_rich(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]], *, bold_last: bool
+) -> str:
+    """Return the table as text for the terminal, in colour unless NO_COLOR is set.
+
+    It is as wide as the terminal, or wider if its unbreakable cells are: the terminal then wraps
+    the lines itself, and no text is lost.
+    """
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    least_widths = [
+        min(widest, _NARROWEST) if column.wrap else widest
+        for column, widest in zip(columns, _widest_cells(columns, rows), strict=True)
+    ]
+    for column, least_width in zip(columns, least_widths, strict=True):
+        table.add_column(
+            Text(column.title),
+            justify="right" if column.right else "left",
+            no_wrap=not column.wrap,
+            min_width=least_width,
+            overflow="fold",
+        )
+    for number, row in enumerate(rows, start=1):
+        style = "bold" if bold_last and number == len(rows) else None
+        # Text, never a plain str: Rich would read [brackets] in stored text as its own markup.
+        table.add_row(*(Text(cell.text, style=cell.style) for cell in row), style=style)
+    # Into a buffer and out through ``output``, which handles a reader that has gone.
+    file = io.StringIO()
+    widest = max(shutil.get_terminal_size().columns, sum(least_widths) + _GAP * len(columns))
+    Console(file=file, force_terminal=True, width=widest, highlight=False).print(table)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _widest_cells(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]]) -> list[int]:
+    """Return the width of each column's widest cell or of its title."""
     cells = zip(*rows, strict=True) if rows else [()] * len(columns)
     return [
         max(len(column.title), *(width(cell.text) for cell in texts), 0)
@@ -78,14 +129,6 @@ def width(text: str) -> int:
     )
 
 
-def _cells(row: Row) -> list[Cell]:
-    cells = (cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
-    return [Cell(escape.line(cell.text), cell.style) for cell in cells]
-
-
-def _line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]) -> str:
-    parts = []
-    for column, text, most in zip(columns, texts, widths, strict=True):
-        padding = " " * (most - width(text))
-        parts.append(padding + text if column.right else text + padding)
-    return "  ".join(parts).rstrip() + "\n"
+def _escape_cells(row: Row) -> list[TableCell]:
+    cells = (cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row)
+    return [TableCell(escape.line(cell.text), cell.style) for cell in cells]

@@ -1,1 +1,1 @@
-"""Sessions of other programs, brought in: one module a foreign format."""
+"""Imports of other programs' transcripts: one package for each format."""

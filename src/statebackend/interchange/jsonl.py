@@ -1,4 +1,4 @@
-"""Reads JSON Lines as foreign programs leave them behind, keeping each object's exact bytes."""
+"""Reads JSON Lines that other programs wrote, with the exact bytes of each object."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SourceObject:
 
 @dataclass(frozen=True, slots=True)
 class BadText:
-    """Text of the file that is no object.
+    """Text of the file that is not a JSON object.
 
-    ``torn`` marks the end of a file that was cut off in the middle of a line.
+    ``torn`` marks an incomplete last line.
     """
 
     reason: str
@@ -40,25 +40,25 @@ class BadText:
 
 
 def read_objects(lines: Iterable[bytes]) -> Iterator[SourceObject | BadText]:
-    """Iterate over everything in *lines*, in file order; nothing in them raises.
+    """Return everything in *lines*, in file order; malformed text gives a :class:`BadText`.
 
-    *lines* are the file's, with their line ends, as a file opened in binary mode gives them.
+    *lines* are the file's, with their line ends, as from a file opened in binary mode.
     """
     start = 0
     for line in lines:
         body, at = line, start
         if start == 0 and line.startswith(_BYTE_ORDER_MARK):
             body, at = line[3:], 3
-        found = _only_object(body, at)
-        if found is not None:
-            yield found
+        whole_line = _only_object(body, at)
+        if whole_line is not None:
+            yield whole_line
         else:
             yield from _split(body, at, unfinished=not line.endswith(b"\n"))
         start += len(line)
 
 
 def _only_object(line: bytes, start: int) -> SourceObject | None:
-    """Return the object that fills the line, which is nearly every line."""
+    """Return the object if the line is exactly one, as nearly every line is."""
     try:
         value = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -70,11 +70,11 @@ def _only_object(line: bytes, start: int) -> SourceObject | None:
 
 
 def _split(line: bytes, start: int, *, unfinished: bool) -> Iterator[SourceObject | BadText]:
-    # Bytes that are not UTF-8 become surrogates, so that whole objects before them can be kept
-    # and every piece turns back into the bytes it came from.
+    # Bytes that are not UTF-8 become surrogates: objects before them can be read, and every
+    # object is encoded back to its original bytes.
     text = line.decode("utf-8", "surrogateescape")
     place, at = 0, _after_space(text, 0)
-    offset = start + at  # white space is one byte a character
+    offset = start + at  # white space characters are one byte each
     while at < len(text):
         try:
             value, end = _DECODER.raw_decode(text, at)
@@ -86,13 +86,13 @@ def _split(line: bytes, start: int, *, unfinished: bool) -> Iterator[SourceObjec
             return
         data = text[at:end].encode("utf-8", "surrogateescape")
         after = _after_space(text, end)
-        yield _judge(value, data, offset, place, torn=unfinished and after == len(text))
+        yield _classify(value, data, offset, place, torn=unfinished and after == len(text))
         place += 1
         offset += len(data) + after - end
         at = after
 
 
-def _judge(
+def _classify(
     value: object, data: bytes, start: int, place: int, *, torn: bool
 ) -> SourceObject | BadText:
     if not isinstance(value, dict):
@@ -105,5 +105,5 @@ def _judge(
 
 
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    space = _SPACE.match(text, at)
+    return space.end() if space else at

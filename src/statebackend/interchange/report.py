@@ -1,4 +1,4 @@
-"""What an import did: one frozen report a file, and their sum."""
+"""Reports of an import: one for each file, and the whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statebackend.values.reports import Recovery
 
 
 class FileOutcome(StrEnum):
-    """What became of one file."""
+    """The result for one file."""
 
     CREATED = "created"
     EXTENDED = "extended"
@@ -22,7 +22,7 @@ class FileOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRecords:
-    """Records of one sort that are in the file and not in the session, and why."""
+    """The number of records of one type that were not imported for one reason."""
 
     type: str
     subtype: str
@@ -32,19 +32,19 @@ class SkippedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport:
-    """What became of one transcript file.
+    """The import of one transcript file.
 
     ``session_id``, ``parent_session_id`` and ``status`` are the session's after the import, None
-    for a refused file, whose ``problem`` says why in one line (what was written before that stays,
-    and the next import goes on from there).
-    ``events_added`` counts new events by kind. ``records`` counts the whole records of the file:
-    each is either one of ``recorded`` (an event holds it, now or since an earlier import) or
-    counted in ``skipped``. ``torn`` tells that the last line is cut off, which is not a record yet.
-    ``shared_lines`` counts lines that hold several objects.
-    ``unpriced_turns`` counts the new messages with tokens that no price was given for;
-    ``odd_counters`` the token counters that were no number, or lower than an earlier import had
-    stored, and went in as 0. ``notes`` are further remarks, one line each.
-    ``recovery`` is the report if the session was found damaged.
+    for a refused file, whose ``problem`` gives the reason in one line (events appended before it
+    stay, and the next import continues after them).
+    ``events_added`` counts new events by kind. ``records`` counts the records of the file: each is
+    either in ``recorded`` (an event has it, from this import or an earlier one) or in ``skipped``.
+    ``torn`` tells that the last line is incomplete; it is not a record yet. ``shared_lines`` counts
+    lines with several objects.
+    ``unpriced_turns`` counts new messages with tokens but without a price; ``odd_counters`` counts
+    token counters stored as 0, since they were not numbers or were lower than an earlier import
+    had stored. ``notes`` are further remarks, one line each.
+    ``recovery`` is the report of the recovery if the session was damaged.
     """
 
     path: Path
@@ -66,19 +66,19 @@ class FileReport:
 
     @property
     def unreadable(self) -> int:
-        """Return the number of skipped pieces that are no records of a known shape at all."""
+        """Return the number of skipped pieces that could not be parsed."""
         return sum(skipped.count for skipped in self.skipped if not skipped.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What became of all files, in the order in which they were taken."""
+    """The import of all files, in the order of their import."""
 
     files: tuple[FileReport, ...]
 
     @property
     def created(self) -> tuple[str, ...]:
-        """Return the ids of the sessions that this import made."""
+        """Return the ids of the sessions that this import created."""
         return tuple(
             report.session_id
             for report in self.files
@@ -87,7 +87,7 @@ class ImportReport:
 
     @property
     def refused(self) -> tuple[FileReport, ...]:
-        """Return the files that were not taken."""
+        """Return the reports of the files that were not imported."""
         return tuple(report for report in self.files if report.outcome is FileOutcome.REFUSED)
 
     @property
@@ -97,5 +97,5 @@ class ImportReport:
 
     @property
     def unpriced_turns(self) -> int:
-        """Return the number of new messages with tokens that no price was given for."""
+        """Return the number of new messages with tokens but without a price."""
         return sum(report.unpriced_turns for report in self.files)

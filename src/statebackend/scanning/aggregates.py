@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from statebackend.scanning import scan
 from statebackend.scanning.scan import Reader
 from statebackend.values import rows
 from statebackend.values.recorded import CostTotals, ProducerCategory, SessionInfo
+from statebackend.values.results import CostGrouping
 
-CostGrouping = Literal["model", "provider", "session", "day", "profile"]
 GROUPINGS: tuple[str, ...] = get_args(CostGrouping)
 Groups = list[tuple[str, CostTotals]]
 

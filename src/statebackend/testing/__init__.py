@@ -1,17 +1,14 @@
-"""For tests: of programs that use this package, and of those that change its schema.
+"""Tools for the tests of programs that use this package.
 
-``temporary_backend``, ``fixed_clock`` and ``fixed_ids`` make sessions that are the same each time;
-``damage_page``, ``truncate`` and ``flip_bits`` damage a session's file.
-``fingerprint`` compares structures, ``revisions`` watches over the chain of revisions, and
-``samples`` over stored files of released versions. The checks return what they found as lines of
-text, so a test is one assertion::
+``temporary_backend``, ``fixed_clock`` and ``fixed_ids`` give sessions that are the same in every
+run; ``damage_page``, ``truncate`` and ``flip_bits`` damage a session's file::
 
-    def test_revisions() -> None:
-        assert revisions.problems(SESSIONS) == []
+    with temporary_backend() as backend, fixed_clock(), fixed_ids():
+        with backend.create("default") as session:
+            session.append_prompt(payload=b"hello", schema_version="1")
+        damage_page(session.path, "events")
 """
 
-from statebackend.schema import fingerprint
-from statebackend.testing import revisions, samples
 from statebackend.testing.backends import fixed_clock as fixed_clock
 from statebackend.testing.backends import fixed_ids as fixed_ids
 from statebackend.testing.backends import temporary_backend as temporary_backend
@@ -21,12 +18,9 @@ from statebackend.testing.damage import truncate as truncate
 
 __all__ = [
     "damage_page",
-    "fingerprint",
     "fixed_clock",
     "fixed_ids",
     "flip_bits",
-    "revisions",
-    "samples",
     "temporary_backend",
     "truncate",
 ]

@@ -1,13 +1,14 @@
-"""A backend that vanishes, and time and ids that do not vary."""
+"""A backend in a temporary folder, and time and ids that are the same in every run."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
+from types import ModuleType
+from typing import Any
 
 from statebackend.backend import StateBackend
 from statebackend.recording import appends
@@ -18,7 +19,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @contextmanager
 def temporary_backend() -> Iterator[StateBackend]:
-    """Give a backend on a new folder, which is deleted with all its sessions at the end."""
+    """Give a backend on a new folder; the folder and its sessions are deleted at the end."""
     with TemporaryDirectory(prefix="statebackend-") as folder:
         yield StateBackend(folder)
 
@@ -27,22 +28,36 @@ def temporary_backend() -> Iterator[StateBackend]:
 def fixed_clock(
     start: datetime = _START, step: timedelta = timedelta(milliseconds=1)
 ) -> Iterator[None]:
-    """Let the present be *start*, and *step* later each time it is asked for, in all threads."""
+    """Replace the current time, in all threads, by *start*, then *step* later at each reading.
+
+    *start* is aware UTC. The current time becomes the ``started_at`` of new sessions and the
+    timestamp of events that are appended without one.
+    """
     ticks = itertools.count()
-    with patch.object(timestamps, "now", lambda: start + next(ticks) * step):
+    with _replace(timestamps, "now", lambda: start + next(ticks) * step):
         yield
 
 
 @contextmanager
 def fixed_ids() -> Iterator[None]:
-    """Let new session and event ids count up from zero, in all threads."""
+    """Count new session and event ids up from zero, in all threads."""
     sessions, events = itertools.count(), itertools.count()
 
     def session_id(started_at: datetime) -> str:
         return ids.session_id_from(started_at, next(sessions).to_bytes(10, "big"))
 
     with (
-        patch.object(ids, "new_session_id", session_id),
-        patch.object(appends, "new_event_id", lambda: f"event-{next(events):08}"),
+        _replace(ids, "new_session_id", session_id),
+        _replace(appends, "new_event_id", lambda: f"event-{next(events):08}"),
     ):
         yield
+
+
+@contextmanager
+def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    original = getattr(module, name)
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)

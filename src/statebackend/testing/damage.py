@@ -1,6 +1,7 @@
-"""Damage to a closed session file, as disks, copies and other programs do it.
+"""Damage to a closed session file, as disks, copies and other programs cause it.
 
-Not while this process has the file open as a session: closing a file drops SQLite's locks.
+Close the session in this process first: these functions open and close its file, which drops
+the locks that SQLite holds on it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from statebackend.files.paths import SessionFiles, sqlite_uri
 def damage_page(path: Path, page: int | str = "events", content: bytes | None = None) -> int:
     """Overwrite one page of the SQLite file *path* and return its number.
 
-    *page* is its number, the first being 1, or the name of a table or index, whose first page is
-    meant. Without *content* the whole page becomes noise, the same each time; else its beginning
-    becomes *content*. Raises LookupError for a table or page that is not there.
+    *page* is a page number, from 1, or the name of a table or index for its root page. *content*
+    replaces the beginning of the page; without it the whole page becomes noise, the same in each
+    run. Raises :exc:`LookupError` if there is no such page, table or index.
     """
     number = page if isinstance(page, int) else _root_page(path, page)
     with path.open("r+b") as file:
@@ -33,13 +34,14 @@ def damage_page(path: Path, page: int | str = "events", content: bytes | None = 
 
 
 def truncate(path: Path, size: int) -> int:
-    """Cut the file *path* to *size* bytes, or by so many when *size* is negative.
+    """Cut the file *path* to *size* bytes, or cut off that many if *size* is negative.
 
-    Returns how many bytes are left.
+    A shorter file is left unchanged. Returns the file's size in bytes.
     """
-    left = size if size >= 0 else max(0, path.stat().st_size + size)
-    os.truncate(path, min(left, path.stat().st_size))
-    return path.stat().st_size
+    before = path.stat().st_size
+    after = min(before, size) if size >= 0 else max(0, before + size)
+    os.truncate(path, after)
+    return after
 
 
 def flip_bits(
@@ -47,8 +49,8 @@ def flip_bits(
 ) -> list[int]:
     """Flip *count* different bits of the file *path*, chosen by *seed*.
 
-    They lie in the bytes *first* … *last* (the end of the file when None). Returns the offsets of
-    the bytes, in order. Raises ValueError when there are fewer bits.
+    The bits are in the bytes *first* to *last*, inclusive (None: to the end of the file). Returns
+    the offsets of their bytes in ascending order. Raises :exc:`ValueError` if there are fewer bits.
     """
     content = bytearray(path.read_bytes())
     end = len(content) if last is None else min(last + 1, len(content))
@@ -63,7 +65,7 @@ def _root_page(path: Path, name: str) -> int:
     mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=ro&immutable=1"
     query = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
     with closing(sqlite3.connect(sqlite_uri(path, mode), uri=True)) as driver:
-        found = driver.execute(query, (name,)).fetchone()
-    if found is None:
+        row = driver.execute(query, (name,)).fetchone()
+    if row is None:
         raise LookupError(f"{path} has no table or index {name}")
-    return int(found[0])
+    return int(row[0])

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from statebackend.errors import StateBackendError
 from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo
+
+CostGrouping = Literal["model", "provider", "session", "day", "profile"]
+"""What :meth:`StateBackend.cost_by` can sum over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

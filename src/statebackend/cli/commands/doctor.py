@@ -1,4 +1,4 @@
-"""``doctor``: what the store runs on, how it is, and what needs a person."""
+"""``doctor``: the state of the store, and what needs attention."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import click
 
 from statebackend.catalogue.state import State, checked, state_of
 from statebackend.cli import (
-    endings,
+    display,
     escape,
-    folder,
-    forms,
-    moments,
+    exit_codes,
+    folder_checks,
+    json_values,
     notices,
     output,
     progress,
-    texts,
+    times,
 )
 from statebackend.cli.options import SessionsCommand, json_option
 from statebackend.values.recorded import SessionInfo, SessionStatus
@@ -35,21 +35,23 @@ Severity = Literal["problem", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something found. A ``problem`` needs a person, a ``warning`` is good to know.
+class Diagnosis:
+    """One finding. A ``problem`` needs attention, a ``warning`` is good to know.
 
-    ``names`` are the sessions or files it is about, ``remarks`` what is known of each, or none.
+    ``what`` is a code that stays the same, ``text`` one line. ``names`` are the sessions or files
+    concerned, ``remarks`` one remark for each of them, or none.
     """
 
     severity: Severity
+    what: str
     text: str
     names: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Sessions:
-    """Counts of the session files, and the ids of those that need a look."""
+class Tally:
+    """Counts of the session files, and the ids of those that need attention."""
 
     total: int = 0
     live: int = 0
@@ -62,51 +64,46 @@ class Sessions:
 @click.option(
     "--rebuild-cache",
     is_flag=True,
-    help="First throw the catalogue away and make it anew from the session files.",
+    help="Delete the catalogue and rebuild it from the session files first.",
 )
 @json_option
 def command(*, rebuild_cache: bool, as_json: bool) -> None:
-    """Tell the state of the store and what needs a person.
+    """Show the state of the store and what needs attention.
 
-    Changes no session. The exit code is 1 if there is a problem; a warning leaves it at 0.
+    No session is changed. The exit code is 1 if there is a problem, 0 if there are only warnings.
     """
     from statebackend import StateBackend
+    from statebackend.catalogue import Catalogue
 
     backend = StateBackend()
     if rebuild_cache:
-        _rebuild(backend.directory)
-    versions, place = _versions(), _place(backend.directory)
-    sessions = _counted(backend.scan())
-    names = folder.look(backend.directory)
+        with progress.show("Reading") as report:
+            Catalogue(backend.directory).rebuild(report)
+    versions, place = _versions(), _describe_folder(backend.directory)
+    sessions = _count_sessions(backend.scan())
+    names = folder_checks.find_suspect_names(backend.directory)
     cache = checked(state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
-        *_of_versions(),
-        *_of_place(place),
-        *_of_sessions(sessions, recoveries),
-        *_of_originals(names, recoveries),
-        *_of_names(names),
-        *_of_cache(cache),
+        *_check_versions(),
+        *_check_folder(place),
+        *_check_sessions(sessions, recoveries),
+        *_check_originals(names, recoveries),
+        *_check_names(names),
+        *_check_cache(cache),
     ]
     if as_json:
-        form = _form(versions, place, sessions, names, findings)
+        form = _to_json(versions, place, sessions, names, findings)
         form["cache"] = {**asdict(cache), "path": str(cache.path)}
-        output.write_json({**form, "recoveries": [forms.recovery(one) for one in recoveries]})
+        output.write_json({**form, "recoveries": [*map(json_values.recovery, recoveries)]})
     else:
-        _write(versions, place, sessions, _cache(cache), findings)
-    endings.end(found=any(finding.severity == "problem" for finding in findings))
+        _write(versions, place, sessions, _describe_cache(cache), findings)
+    exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
-def _rebuild(directory: Path) -> None:
-    from statebackend.catalogue import Catalogue
-
-    with progress.reported("Reading") as report:
-        Catalogue(directory).rebuild(report)
-
-
-def _cache(cache: State) -> str:
+def _describe_cache(cache: State) -> str:
     if cache.size_bytes is None:
-        return f"{cache.path} (not made yet)"
+        return f"{cache.path} (does not exist yet)"
     size = f"{cache.size_bytes / 1e6:,.1f} MB"
     if cache.problem is not None:
         return f"{cache.path} ({size}, cannot be used: {cache.problem})"
@@ -115,12 +112,12 @@ def _cache(cache: State) -> str:
 
 
 def _versions() -> dict[str, str | None]:
-    """Return versions without importing what they are of."""
+    """Return versions without importing the packages."""
     import platform
     import sqlite3
 
-    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
-    return {**found, **{name: _installed_version(name) for name in _PACKAGES}}
+    interpreter = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    return {**interpreter, **{name: _installed_version(name) for name in _PACKAGES}}
 
 
 def _installed_version(name: str) -> str | None:
@@ -128,126 +125,140 @@ def _installed_version(name: str) -> str | None:
 
     try:
         return version(name)
-    except PackageNotFoundError:  # run from a checkout that was never installed
+    except PackageNotFoundError:  # running from a checkout that is not installed
         return None
 
 
-def _place(directory: Path) -> dict[str, Any]:
-    mode = folder.mode(directory)
+def _describe_folder(directory: Path) -> dict[str, Any]:
+    mode = folder_checks.permissions(directory)
     return {
         "path": str(directory),
         "exists": mode is not None,
         "mode": None if mode is None else f"{mode:04o}",
-        "file_system": folder.file_system(directory),
+        "file_system": folder_checks.file_system(directory),
     }
 
 
-def _counted(entries: Iterable[SessionInfo | BadSession]) -> Sessions:
-    sessions = Sessions()
+def _count_sessions(entries: Iterable[SessionInfo | BadSession]) -> Tally:
+    sessions = Tally()
     for entry in entries:
         sessions.total += 1
-        if problem := forms.problem(entry):
-            sessions.flagged[entry.session_id] = problem.replace(forms.ROWS_LOST, _LOST)
+        if problem := json_values.problem(entry):
+            sessions.flagged[entry.session_id] = problem.replace(json_values.ROWS_LOST, _LOST)
         if isinstance(entry, SessionInfo):
             _count(sessions, entry)
     return sessions
 
 
-def _count(sessions: Sessions, info: SessionInfo) -> None:
+def _count(sessions: Tally, info: SessionInfo) -> None:
     sessions.by_status[str(info.status)] += 1
     sessions.live += info.live
     if info.status == SessionStatus.RUNNING and not info.live:
         sessions.stale.append(info.session_id)
 
 
-def _of_versions() -> Iterator[Finding]:
+def _check_versions() -> Iterator[Diagnosis]:
     import sqlite3
 
     if sqlite3.sqlite_version_info < _SAFE_SQLITE:
-        yield Finding(
+        yield Diagnosis(
             "warning",
-            f"SQLite {sqlite3.sqlite_version} is older than 3.51.3, which repaired a race: a "
-            "checkpoint by a second connection while one writes can damage a file. This package "
-            "makes none; nor may any other program on these files",
+            "sqlite",
+            f"SQLite {sqlite3.sqlite_version} is older than 3.51.3, which fixed a race: a "
+            "checkpoint by a second connection during a write can damage the file. This package "
+            "never runs one; let no other program write to these files",
         )
 
 
-def _of_place(place: dict[str, Any]) -> Iterator[Finding]:
+def _check_folder(place: dict[str, Any]) -> Iterator[Diagnosis]:
     if place["exists"] and int(place["mode"], 8) & 0o077:
-        yield Finding(
-            "problem", f"others can enter the folder (mode {place['mode']}); chmod 700 it"
-        )
-    if place["file_system"] and folder.is_remote(place["file_system"]):
-        yield Finding(
+        yield Diagnosis(
             "problem",
-            f"the folder is on {place['file_system']}, which other machines share: SQLite's "
-            "write-ahead log works within one machine only; set XDG_STATE_HOME to a local disk",
+            "folder_rights",
+            f"other users can enter the folder (mode {place['mode']}); run chmod 700 on it",
+        )
+    if place["file_system"] and folder_checks.is_network(place["file_system"]):
+        yield Diagnosis(
+            "problem",
+            "network",
+            f"the folder is on {place['file_system']}, a network file system, and SQLite's WAL "
+            "works on one machine only; set XDG_STATE_HOME to a local disk",
         )
 
 
-def _of_sessions(sessions: Sessions, recoveries: Sequence[Recovery]) -> Iterator[Finding]:
+def _check_sessions(sessions: Tally, recoveries: Sequence[Recovery]) -> Iterator[Diagnosis]:
     for session_id, problem in sessions.flagged.items():
-        told = [one for one in recoveries if one.session_id == session_id and one.partial]
-        remarks = "; ".join(map(_remark, told)) or "no report can be read"
-        yield Finding(
-            "problem", problem, (session_id,), (remarks,) if problem.endswith(_LOST) else ()
-        )
+        lost_rows = problem.endswith(_LOST)
+        reports = [
+            recovery
+            for recovery in recoveries
+            if recovery.session_id == session_id and recovery.partial
+        ]
+        remark = "; ".join(map(_describe_recovery, reports)) or "no report can be read"
+        what = "lost_rows" if lost_rows else "session"
+        yield Diagnosis("problem", what, problem, (session_id,), (remark,) if lost_rows else ())
     if sessions.stale:
-        yield Finding(
+        yield Diagnosis(
             "problem",
-            "say running but have no writer: their process ended without saying how (see reap)",
+            "stale",
+            "marked running but without a writer: the process ended without closing them; run "
+            "statebackend reap",
             tuple(sessions.stale),
         )
 
 
-def _of_originals(names: folder.Names, recoveries: Iterable[Recovery]) -> Iterator[Finding]:
-    reports = {one.original.name: one for one in recoveries if one.original}
+def _check_originals(
+    names: folder_checks.SuspectNames, recoveries: Iterable[Recovery]
+) -> Iterator[Diagnosis]:
+    reports = {report.original.name: report for report in recoveries if report.original}
     if names.originals:
-        yield Finding(
+        yield Diagnosis(
             "problem",
-            "damaged originals kept; look at them, then keep or delete",
+            "original",
+            "damaged originals that recoveries kept; check them, then keep or delete them",
             names.originals,
-            tuple(_remark(reports.get(name)) for name in names.originals),
+            tuple(_describe_recovery(reports.get(name)) for name in names.originals),
         )
 
 
-def _remark(recovery: Recovery | None) -> str:
+def _describe_recovery(recovery: Recovery | None) -> str:
     if recovery is None:
         return "no report of a recovery"
     if not recovery.tables:
-        said = "nothing could be saved"
+        result = "nothing could be saved"
     else:
-        said = notices.incomplete(recovery) or "everything was saved"
-    return f"{moments.local(recovery.recovered_at)}: {said}"
+        result = notices.describe_losses(recovery) or "everything was saved"
+    return f"{times.format_second(recovery.recovered_at)}: {result}"
 
 
-def _of_names(names: folder.Names) -> Iterator[Finding]:
-    kinds: tuple[tuple[Severity, tuple[str, ...], str], ...] = (
-        ("problem", names.unfinished, "left by an interrupted create or recovery"),
-        ("problem", names.orphans, "logs without their session file; it was moved or deleted"),
-        ("problem", names.open_to_others, "files that others may open; chmod 600 them"),
+def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
+    kinds = (
+        ("unfinished", names.unfinished, "left by an interrupted create or recovery"),
+        ("orphan", names.orphans, "WAL or journal whose session file was moved or deleted"),
+        ("rights", names.open_to_others, "files that other users can open; run chmod 600 on them"),
     )
-    for severity, found, text in kinds:
-        if found:
-            yield Finding(severity, text, found)
+    for what, paths, text in kinds:
+        if paths:
+            yield Diagnosis("problem", what, text, paths)
 
 
-def _of_cache(cache: State) -> Iterator[Finding]:
+def _check_cache(cache: State) -> Iterator[Diagnosis]:
     if cache.problem is not None:
-        yield Finding(
+        yield Diagnosis(
             "problem",
-            f"the cache is of no use ({cache.problem}), so a search may find too little; no "
-            "session is concerned: run statebackend doctor --rebuild-cache",
+            "cache",
+            f"the catalogue cannot be used ({cache.problem}), so a search may miss events; "
+            "sessions are not affected; run statebackend doctor --rebuild-cache",
             (str(cache.path),),
         )
 
 
-def _form(
+def _to_json(
     versions: dict[str, str | None],
     place: dict[str, Any],
-    sessions: Sessions,
-    names: folder.Names,
-    findings: list[Finding],
+    sessions: Tally,
+    names: folder_checks.SuspectNames,
+    findings: list[Diagnosis],
 ) -> dict[str, Any]:
     return {
         "versions": versions,
@@ -270,13 +281,15 @@ def _form(
 def _write(
     versions: dict[str, str | None],
     place: dict[str, Any],
-    sessions: Sessions,
+    sessions: Tally,
     cache: str,
-    findings: list[Finding],
+    findings: list[Diagnosis],
 ) -> None:
-    counts = ", ".join(f"{count:,} {word}" for word, count in sorted(sessions.by_status.items()))
+    counts = ", ".join(
+        f"{count:,} {status}" for status, count in sorted(sessions.by_status.items())
+    )
     facts = {
-        **{name: found or "not installed" for name, found in versions.items()},
+        **{name: version or "not installed" for name, version in versions.items()},
         "folder": place["path"] if place["exists"] else f"{place['path']} (does not exist yet)",
         "rights": place["mode"] or "-",
         "file system": place["file_system"] or "unknown",
@@ -289,14 +302,14 @@ def _write(
     for finding in findings:
         output.write(f"\n{_paragraph(finding)}")
     if not findings:
-        output.write("\nnothing found\n")
+        output.write("\nno problems\n")
 
 
-def _paragraph(finding: Finding) -> str:
+def _paragraph(finding: Diagnosis) -> str:
     remarks = [f" ({remark})" for remark in finding.remarks] or [""] * len(finding.names)
     lines = [name + remark for name, remark in zip(finding.names, remarks, strict=True)]
-    shown = [f"    {escape.line(line)}\n" for line in lines[:_NAMED]]
+    first = [f"    {escape.line(line)}\n" for line in lines[:_NAMED]]
     if len(finding.names) > _NAMED:
-        shown.append(f"    and {len(finding.names) - _NAMED:,} more: see --json\n")
-    count = f"{texts.plural(len(finding.names), 'name')}: " if len(finding.names) > 1 else ""
-    return f"{finding.severity}: {count}{escape.line(finding.text)}\n{''.join(shown)}"
+        first.append(f"    and {len(finding.names) - _NAMED:,} more: see --json\n")
+    count = f"{display.plural(len(finding.names), 'name')}: " if len(finding.names) > 1 else ""
+    return f"{finding.severity}: {count}{escape.line(finding.text)}\n{''.join(first)}"

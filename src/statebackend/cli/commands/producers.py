@@ -1,19 +1,24 @@
-"""``producers``: the plug-in builds that sessions refer to, and which of them are missing."""
+"""``producers``: plug-in builds that sessions refer to, and which are not installed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from statebackend.cli import endings, forms, identify, notices, output
+from statebackend.cli import exit_codes, id_prefixes, json_values, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Column, write_table
+from statebackend.cli.table import TableColumn, write_table
 from statebackend.values.recorded import Producer, ProducerEntry
 
-_COLUMNS = (Column("category"), Column("name", wrap=True), Column("version", wrap=True))
+_COLUMNS = (
+    TableColumn("category"),
+    TableColumn("name", wrap=True),
+    TableColumn("version", wrap=True),
+)
 _FIELDS = ("category", "name", "version")
 
 
@@ -23,91 +28,94 @@ _FIELDS = ("category", "name", "version")
     "--installed",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A JSON array of objects with category, name and version: show only what it lacks.",
+    help="Show only producers missing from FILE, a JSON array of objects with category, name and "
+    "version.",
 )
 @json_option
 def command(*, session: str | None, installed: Path | None, as_json: bool) -> None:
     """Show the plug-in builds that sessions refer to.
 
-    Without an ID those of all sessions: what a plug-in cache must keep. With --installed only the
-    missing ones are shown, and if there are any the exit code is 1.
+    Without an ID, show those of all sessions: a plug-in cache must keep them. With --installed, the
+    exit code is 1 if any is missing.
     """
-    present = None if installed is None else _installed(installed)
+    present = None if installed is None else _read_installed(installed)
     if session is None:
-        _of_all(present, as_json=as_json)
+        _show_all(present, as_json=as_json)
     else:
-        _of_one(session, present, as_json=as_json)
+        _show_session(session, present, as_json=as_json)
 
 
-def _of_one(session: str, present: list[Producer] | None, *, as_json: bool) -> None:
+def _show_session(session: str, present: list[Producer] | None, *, as_json: bool) -> None:
     from statebackend import StateBackend
 
     backend = StateBackend()
-    with backend.read(identify.session_id(backend, session)) as view:
+    with backend.read(id_prefixes.resolve(backend, session)) as view:
         entries = view.producers() if present is None else view.missing_producers(present)
-        lost, _report = notices.lost(view.path)
+        lost, _report = notices.report_losses(backend, view)
     if as_json:
-        output.write_json_array([forms.producer_entry(entry) for entry in entries])
+        output.write_json_array([json_values.producer_entry(entry) for entry in entries])
     else:
         _write_entries(entries, missing=present is not None)
-    endings.end(found=lost or (present is not None and bool(entries)))
+    exit_codes.finish(attention=lost or (present is not None and bool(entries)))
 
 
-def _of_all(present: list[Producer] | None, *, as_json: bool) -> None:
+def _show_all(present: list[Producer] | None, *, as_json: bool) -> None:
     from statebackend import StateBackend
 
     referenced = StateBackend().referenced_producers()
-    shown = [each for each in referenced.producers if each not in set(present or ())]
+    producers = [entry for entry in referenced.producers if entry not in set(present or ())]
     if as_json:
-        output.write_json_array([forms.producer(each) for each in shown])
+        output.write_json_array([asdict(producer) for producer in producers])
     else:
-        _write_producers(shown, missing=present is not None)
-    notices.partial(referenced.unreadable, referenced.incomplete)
-    endings.end(found=present is not None and bool(shown))
+        _write_producers(producers, missing=present is not None)
+    notices.finish_partial(referenced.unreadable, referenced.incomplete)
+    exit_codes.finish(attention=present is not None and bool(producers))
 
 
 def _write_entries(entries: Sequence[ProducerEntry], *, missing: bool) -> None:
     if not entries:
         output.notice("no producer is missing" if missing else "no producers")
         return
-    columns = (*_COLUMNS, Column("first event", right=True))
+    columns = (*_COLUMNS, TableColumn("first event", right=True))
     write_table(
         columns,
-        [(*_words(entry.producer), str(entry.first_seen_sequence)) for entry in entries],
+        [(*_cells(entry.producer), str(entry.first_seen_sequence)) for entry in entries],
     )
 
 
 def _write_producers(producers: Sequence[Producer], *, missing: bool) -> None:
     if producers:
-        write_table(_COLUMNS, [_words(each) for each in producers])
+        write_table(_COLUMNS, [_cells(producer) for producer in producers])
     else:
         output.notice("no producer is missing" if missing else "no producers")
 
 
-def _words(producer: Producer) -> tuple[str, str, str]:
+def _cells(producer: Producer) -> tuple[str, str, str]:
     return producer.category, producer.name, producer.version
 
 
-def _installed(path: Path) -> list[Producer]:
-    """Read the list of installed producers; anything else than such a list is a usage error."""
+def _read_installed(path: Path) -> list[Producer]:
+    """Read the list of installed producers; raise a usage error for any other content."""
     import json
 
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _bad(path, f"no readable JSON: {error}") from error
+        raise _usage_error(path, f"is not readable JSON: {error}") from error
     if not isinstance(entries, list):
-        raise _bad(path, "no JSON array")
-    return [_producer(path, number, entry) for number, entry in enumerate(entries)]
+        raise _usage_error(path, "is not a JSON array")
+    return [_parse_producer(path, number, entry) for number, entry in enumerate(entries)]
 
 
-def _producer(path: Path, number: int, entry: Any) -> Producer:
+def _parse_producer(path: Path, number: int, entry: Any) -> Producer:
     words = [entry.get(field) for field in _FIELDS] if isinstance(entry, dict) else []
     texts = [word for word in words if isinstance(word, str)]
     if len(texts) != len(_FIELDS):
-        raise _bad(path, f"entry {number} is no object with the texts {', '.join(_FIELDS)}")
+        raise _usage_error(
+            path, f"entry {number} is not an object with the texts {', '.join(_FIELDS)}"
+        )
     return Producer(*texts)
 
 
-def _bad(path: Path, problem: str) -> click.BadParameter:
-    return click.BadParameter(f"{path}: {problem}", param_hint="--installed")
+def _usage_error(path: Path, problem: str) -> click.BadParameter:
+    return click.BadParameter(f"{path} {problem}", param_hint="--installed")

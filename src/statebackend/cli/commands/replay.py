@@ -1,4 +1,4 @@
-"""``replay``: the events of a session, each through the renderer of its producer version."""
+"""``replay``: render the events of a session with the renderer of each producer version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statebackend.cli import endings, forms, identify, notices, output, texts, transcript
+from statebackend.cli import (
+    display,
+    exit_codes,
+    id_prefixes,
+    json_values,
+    notices,
+    output,
+    transcript,
+)
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 
 if TYPE_CHECKING:
@@ -17,33 +25,33 @@ if TYPE_CHECKING:
 @click.argument("session", metavar="ID", shell_complete=complete_id)
 @json_option
 def command(*, session: str, as_json: bool) -> None:
-    """Render the events of a session in order, with telemetry off.
+    """Render the events of a session in order.
 
-    Where there is no renderer for a producer version the payload is shown as it is. If a renderer
-    failed, or the session lost rows to damage, that is said and the exit code is 1. With --json,
-    JSON Lines.
+    Telemetry is off. A payload without a renderer for its producer version is printed as JSON
+    or text. The exit code is 1 if a renderer failed or the session lost rows to damage. With
+    --json: JSON Lines.
     """
     from statebackend import StateBackend
     from statebackend.replay import replay
 
     backend = StateBackend()
     failed = 0
-    with backend.read(identify.session_id(backend, session)) as view:
-        lost, _report = notices.lost(view.path)
+    with backend.read(id_prefixes.resolve(backend, session)) as view:
+        lost, _report = notices.report_losses(backend, view)
         for rendered in replay(view):
             failed += rendered.error is not None
             if as_json:
-                output.write_json_line(_form(rendered))
+                output.write_json_line(_to_json(rendered))
             else:
                 transcript.write_event(rendered.event, rendered.text)
     if failed:
-        output.notice(f"the renderer failed for {texts.plural(failed, 'event')}")
-    endings.end(found=lost or failed > 0)
+        output.notice(f"the renderer failed for {display.plural(failed, 'event')}")
+    exit_codes.finish(attention=lost or failed > 0)
 
 
-def _form(rendered: Rendered) -> forms.Form:
+def _to_json(rendered: Rendered) -> json_values.JsonObject:
     return {
-        **forms.header(rendered.event),
+        **json_values.event_header(rendered.event),
         "text": rendered.text,
         "fallback": rendered.fallback,
         "error": rendered.error,

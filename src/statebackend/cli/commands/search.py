@@ -1,12 +1,22 @@
-"""``search``: full text over all sessions."""
+"""``search``: find text in all sessions."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 
 import click
 
-from statebackend.cli import escape, forms, identify, moments, notices, output, progress, texts
+from statebackend.cli import (
+    display,
+    escape,
+    id_prefixes,
+    json_values,
+    notices,
+    output,
+    progress,
+    times,
+)
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
 from statebackend.values.recorded import EventKind
 from statebackend.values.results import SearchHit
@@ -39,17 +49,18 @@ _INDENT = "    "
 @click.option(
     "--since",
     metavar="TIME",
-    callback=moments.start,
+    callback=times.parse_since,
     help="Find only events of this time or later.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=moments.stop,
+    callback=times.parse_until,
     help="Find only events from before this time; a date includes that day.",
 )
 @click.option(
     "--limit",
+    metavar="N",
     type=click.IntRange(1, MAX_INTEGER),
     default=20,
     show_default=True,
@@ -68,58 +79,58 @@ def command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Find the events whose text holds all the words, the best first.
+    """Find events that contain all the words, best match first.
 
-    WORDS are plain text: case, accents and signs do not count, and no sign has a meaning, but for
-    double quotes: '"to be"' finds these words in this order. The first search of a folder builds an
-    index, and each one brings it up to date; it can be deleted at any time.
+    WORDS are plain text. Case, accents and punctuation are ignored; words in double quotes
+    ('"to be"') must follow each other. The first search builds an index in the cache folder, and
+    later ones update it; it may be deleted at any time.
     """
     from statebackend import StateBackend
 
     backend = StateBackend()
-    with progress.reported("Indexing") as report:
+    with progress.show("Indexing") as report:
         result = backend.search(
             " ".join(words),
             limit=limit,
             kind=EventKind(kind) if kind else None,
             producer=producer,
             profile=profile,
-            session_ids=identify.session_ids(backend, sessions) if sessions else None,
+            session_ids=id_prefixes.resolve_all(backend, sessions) if sessions else None,
             since=since,
             until=until,
             progress=report,
         )
     if as_json:
-        output.write_json_array([_form(hit) for hit in result.hits])
+        output.write_json_array([_to_json(hit) for hit in result.hits])
     elif result.hits:
-        output.write("\n".join(map(_text, result.hits)))
+        output.write("\n".join(map(_format_hit, result.hits)))
     else:
         output.notice("nothing found")
     if len(result.hits) == limit and not as_json:
-        output.notice("there may be more: raise --limit, or narrow it down")
-    notices.partial(result.unreadable, result.incomplete)
+        output.notice("there may be more: raise --limit, or search for more words")
+    notices.finish_partial(result.unreadable, result.incomplete)
 
 
-def _form(hit: SearchHit) -> forms.Form:
+def _to_json(hit: SearchHit) -> json_values.JsonObject:
     return {
         "session_id": hit.session_id,
         "sequence": hit.sequence,
         "kind": str(hit.kind),
-        "producer": forms.producer(hit.producer),
-        "timestamp": forms.moment(hit.timestamp),
+        "producer": asdict(hit.producer),
+        "timestamp": json_values.time(hit.timestamp),
         "snippet": hit.snippet,
         "marks": [list(mark) for mark in hit.marks],
     }
 
 
-def _text(hit: SearchHit) -> str:
-    who = f"{hit.kind}  {texts.producer(hit.producer)}  {moments.local(hit.timestamp)}"
-    heading = escape.line(f"{hit.session_id} [{hit.sequence}] {who}")
-    return f"{heading}\n{_INDENT}{_marked(hit)}\n"
+def _format_hit(hit: SearchHit) -> str:
+    source = f"{hit.kind}  {display.producer(hit.producer)}  {times.format_second(hit.timestamp)}"
+    heading = escape.line(f"{hit.session_id} [{hit.sequence}] {source}")
+    return f"{heading}\n{_INDENT}{_highlight(hit)}\n"
 
 
-def _marked(hit: SearchHit) -> str:
-    """Return the snippet, escaped, with what was looked for in bold."""
+def _highlight(hit: SearchHit) -> str:
+    """Return the snippet, escaped, with the matches in bold."""
     parts, place = [], 0
     for start, end in hit.marks:
         parts += [escape.line(hit.snippet[place:start])]

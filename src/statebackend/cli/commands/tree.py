@@ -1,22 +1,24 @@
-"""``tree``: parents and children, with what each cost alone and with all below it."""
+"""``tree``: sessions below their parents, with own and inclusive cost."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
-from statebackend.cli import forms, identify, moments, notices, output, texts
+from statebackend.cli import display, id_prefixes, json_values, notices, output, times
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.results import TreeNode
 
 _COLUMNS = (
-    Column("session"),
-    Column("status"),
-    Column("profile", wrap=True),
-    Column("started"),
-    Column("own cost", right=True),
-    Column("inclusive", right=True),
-    Column("note", wrap=True, optional=True),
+    TableColumn("session"),
+    TableColumn("status"),
+    TableColumn("profile", wrap=True),
+    TableColumn("started"),
+    TableColumn("own cost", right=True),
+    TableColumn("inclusive", right=True),
+    TableColumn("note", wrap=True, optional=True),
 )
 _DEEPEST_INDENT = 12
 
@@ -27,43 +29,42 @@ _DEEPEST_INDENT = 12
 def command(*, session: str | None, as_json: bool) -> None:
     """Show sessions below their parents, with their cost.
 
-    With an ID the tree of that session, else all trees. If a file could not be read, or a session
-    lost rows to damage, the tree and its sums may lack something: that is said, and the exit code
-    is 1.
+    With an ID, show only the tree below that session. If a file cannot be read or a session lost
+    rows to damage, the tree and its sums may be incomplete, and the exit code is 1.
     """
     from statebackend import StateBackend
 
     backend = StateBackend()
-    tree = backend.tree(None if session is None else identify.session_id(backend, session))
+    tree = backend.tree(None if session is None else id_prefixes.resolve(backend, session))
     if as_json:
-        output.write_json_array([_form(node) for node in tree.nodes])
+        output.write_json_array([_to_json(node) for node in tree.nodes])
     elif tree.nodes:
         write_table(_COLUMNS, [_row(node) for node in tree.nodes])
     else:
         output.notice("no sessions")
-    notices.partial(tree.unreadable, tree.incomplete)
+    notices.finish_partial(tree.unreadable, tree.incomplete)
 
 
-def _form(node: TreeNode) -> forms.Form:
+def _to_json(node: TreeNode) -> json_values.JsonObject:
     return {
-        **forms.session(node.session),
+        **json_values.session(node.session),
         "level": node.level,
         "missing_parent": node.missing_parent,
         "ring": node.ring,
-        "own": forms.totals(node.own),
-        "inclusive": forms.totals(node.inclusive),
+        "own": asdict(node.own),
+        "inclusive": asdict(node.inclusive),
     }
 
 
-def _row(node: TreeNode) -> list[Cell]:
+def _row(node: TreeNode) -> list[TableCell]:
     return [
-        Cell(_indent(node.level) + node.session.session_id),
-        texts.status(node.session),
-        Cell(node.session.profile),
-        Cell(moments.local_minute(node.session.started_at)),
-        Cell(texts.money(node.own.cost_usd, node.own.unpriced_rows)),
-        Cell(texts.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows)),
-        Cell(_note(node), "red" if node.ring else "yellow"),
+        TableCell(_indent(node.level) + node.session.session_id),
+        display.status(node.session),
+        TableCell(node.session.profile),
+        TableCell(times.format_minute(node.session.started_at)),
+        TableCell(display.money(node.own.cost_usd, node.own.unpriced_rows)),
+        TableCell(display.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows)),
+        TableCell(_note(node), "red" if node.ring else "yellow"),
     ]
 
 
@@ -80,6 +81,6 @@ def _note(node: TreeNode) -> str:
         notes.append(f"parent {node.session.parent_session_id} is missing")
     if node.ring:
         notes.append("its parents form a ring")
-    if problem := forms.problem(node.session):
+    if problem := json_values.problem(node.session):
         notes.append(problem)
     return "; ".join(notes)

@@ -1,29 +1,25 @@
-"""``verify``: what is wrong with session files."""
+"""``verify``: check session files."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from statebackend.cli import endings, identify, output, progress, texts
+from statebackend.cli import display, exit_codes, id_prefixes, output, progress
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.errors import SessionNotFound
+from statebackend.values.reports import Finding, VerificationResult
 
-if TYPE_CHECKING:
-    from statebackend.values.reports import Finding, VerificationResult
-
-_THREADS = 2  # docs/decisions/0220
 _COLUMNS = (
-    Column("session"),
-    Column("severity"),
-    Column("about"),
-    Column("count", right=True),
-    Column("finding", wrap=True),
+    TableColumn("session"),
+    TableColumn("severity"),
+    TableColumn("about"),
+    TableColumn("count", right=True),
+    TableColumn("finding", wrap=True),
 )
 _STYLES = {"damage": "bold red", "problem": "yellow", "note": ""}
 _SUMMARY = {
@@ -39,20 +35,19 @@ _SUMMARY = {
 @click.option("--all", "every", is_flag=True, help="Check all sessions.")
 @json_option
 def command(*, ids: tuple[str, ...], every: bool, as_json: bool) -> None:
-    """Check session files: integrity, references, schema, version, every row.
+    """Check session files.
 
-    Changes nothing, also while a program writes the session. The exit code is 1 if there is damage
-    or a problem; a note leaves it at 0. A bad file does not stop the others.
+    Integrity, references, schema, version and every row are checked. Nothing is changed; a session
+    may be live. A bad file does not stop the others. The exit code is 1 if there is damage or a
+    problem, 0 if there are only notes.
     """
     from statebackend import StateBackend
-    from statebackend.bulk import migration
 
     if bool(ids) == every:
         raise click.UsageError("Name sessions, or give --all.")
     backend = StateBackend()
-    chosen = list(backend.ids()) if every else identify.session_ids(backend, ids)
-    each = migration.verify_each(backend.directory, chosen, threads=_THREADS)
-    results = list(progress.shown(each, len(chosen), "Checking"))
+    chosen = list(backend.ids()) if every else id_prefixes.resolve_all(backend, ids)
+    results = list(progress.track(backend.verify(chosen), len(chosen), "Checking"))
     if len(ids) == 1 and isinstance(results[0].error, SessionNotFound):
         raise results[0].error
     if as_json:
@@ -65,32 +60,32 @@ def command(*, ids: tuple[str, ...], every: bool, as_json: bool) -> None:
         )
     else:
         _write(results)
-    endings.end(found=not all(result.sound for result in results))
+    exit_codes.finish(attention=not all(result.sound for result in results))
 
 
 def _write(results: Sequence[VerificationResult]) -> None:
     rows = [_row(result.session_id, finding) for result in results for finding in result.findings]
     if rows:
         write_table(_COLUMNS, rows)
-    counts = Counter(_state(result) for result in results)
-    for line in texts.summary(counts, _SUMMARY):
+    counts = Counter(_worst_severity(result) for result in results)
+    for line in display.summary(counts, _SUMMARY):
         output.notice(line)
     if not results:
         output.notice("no sessions")
 
 
-def _state(result: VerificationResult) -> str:
+def _worst_severity(result: VerificationResult) -> str:
     if result.error is not None:
         return "unchecked"
     severities = {finding.severity for finding in result.findings}
-    return next((each for each in ("damage", "problem") if each in severities), "sound")
+    return next((word for word in ("damage", "problem") if word in severities), "sound")
 
 
-def _row(session_id: str, finding: Finding) -> list[Cell]:
+def _row(session_id: str, finding: Finding) -> list[TableCell]:
     return [
-        Cell(session_id),
-        Cell(finding.severity, _STYLES[finding.severity]),
-        Cell(finding.what),
-        Cell(f"{finding.count:,}"),
-        Cell(finding.text),
+        TableCell(session_id),
+        TableCell(finding.severity, _STYLES[finding.severity]),
+        TableCell(finding.what),
+        TableCell(f"{finding.count:,}"),
+        TableCell(finding.text),
     ]

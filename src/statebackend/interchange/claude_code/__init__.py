@@ -1,1 +1,1 @@
-"""Transcripts of Claude Code."""
+"""Import of Claude Code transcripts."""

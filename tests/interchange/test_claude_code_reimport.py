@@ -19,7 +19,7 @@ import pytest
 
 import statebackend
 from statebackend import EventKind, SessionStatus, StateBackend
-from statebackend.interchange.claude_code.reader import FileOutcome
+from statebackend.interchange.claude_code.importer import FileOutcome
 from tests.transcripts import (
     USAGE,
     Lines,
@@ -105,7 +105,7 @@ def _source(shared_data: Path, name: str) -> Path:
 
 
 def test_any_line_end_of_the_made_up_file_then_the_whole(folder: Path) -> None:
-    """Every prefix of whole lines, also within a message that goes on between other records."""
+    """Every prefix of whole lines, also within a message whose lines are between other records."""
     growing = Growing(ODD, folder)
     for cut in growing.ends:
         assert growing.grow([cut]) == growing.whole
@@ -285,7 +285,7 @@ def test_a_file_cut_short_while_it_is_read_is_refused(
     monkeypatch.setattr(os, "pread", lambda *_: b"{")
     report = take(backend, Lines().user("one").write(tmp_path / "a.jsonl"))
     assert report.outcome is FileOutcome.REFUSED
-    assert "cut short" in str(report.problem)
+    assert "became shorter" in str(report.problem)
 
 
 # -- status ----------------------------------------------------------------------------------------
@@ -389,15 +389,14 @@ _IMPORT = """
 import sys, time
 from pathlib import Path
 from statebackend import StateBackend
-from statebackend.interchange import claude_writer
-from statebackend.interchange.claude_code import import_claude_code
-append = claude_writer.Writer._append
+from statebackend.interchange.claude_code import appender
+append = appender.Appender._append
 def slowly(self, events):
     append(self, events)
     time.sleep(0.05)
-claude_writer.Writer._append = slowly
-claude_writer._BATCH_EVENTS = 5
-import_claude_code(StateBackend(sys.argv[1]), [Path(sys.argv[2])])
+appender.Appender._append = slowly
+appender._BATCH_EVENTS = 5
+StateBackend(sys.argv[1]).import_transcripts([Path(sys.argv[2])])
 """
 
 
@@ -446,12 +445,12 @@ def test_whatever_part_of_an_import_was_written_the_next_completes_it(
     whole = StateBackend(tmp_path / "whole")
     expected = take(whole, ODD).session_id
     assert expected is not None
-    from statebackend.interchange.claude_code import writer
+    from statebackend.interchange.claude_code import appender
 
     done = 0
-    append = writer.Writer._append
+    append = appender.Appender._append
 
-    def stop(self: writer.Writer, events: list[object]) -> None:
+    def stop(self: appender.Appender, events: list[object]) -> None:
         nonlocal done
         if done == written:
             raise OSError("stopped")
@@ -459,8 +458,8 @@ def test_whatever_part_of_an_import_was_written_the_next_completes_it(
         append(self, events)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_BATCH_EVENTS", 2)
-        patch.setattr(writer.Writer, "_append", stop)
+        patch.setattr(appender, "_BATCH_EVENTS", 2)
+        patch.setattr(appender.Appender, "_append", stop)
         assert take(backend, ODD).outcome is FileOutcome.REFUSED
     assert take(backend, ODD).outcome is FileOutcome.EXTENDED
     with backend.read(expected) as one, whole.read(expected) as other:

@@ -1,4 +1,4 @@
-"""Stored files of released versions: they must open, and keep every row, for ever."""
+"""Stored files of released versions: every later version must open them and keep every row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rows:
 
 
 def rows(path: Path, columns: Mapping[str, list[str]] | None = None) -> dict[str, Rows]:
-    """Return what each table of the file *path* holds, or only these *columns* of these tables."""
+    """Return the content of each table of the file *path*, or of these *columns* only."""
     mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=rw"
     driver = sqlite3.connect(sqlite_uri(path, mode), uri=True)
     try:
@@ -59,9 +59,9 @@ def rows(path: Path, columns: Mapping[str, list[str]] | None = None) -> dict[str
 
 
 def record(sample: Path) -> Path:
-    """Write what the file *sample* holds to a file beside it, and return that one's path."""
+    """Record the content of the file *sample* in a JSON file beside it and return its path."""
     recorded = sample.with_suffix(".json")
-    held = {table: asdict(one) for table, one in rows(sample).items()}
+    held = {table: asdict(content) for table, content in rows(sample).items()}
     recorded.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
     return recorded
 
@@ -69,33 +69,33 @@ def record(sample: Path) -> Path:
 def problems(sample: Path, folder: Path) -> list[str]:
     """Open a copy of *sample* in the empty *folder* for writing, and compare with its record.
 
-    Compared are the columns of its time: later ones may have come. Returns one line a difference.
+    Columns that later versions added are not compared. Returns one line for each difference.
     """
-    backend, copy = _copied(sample, folder)
+    backend, copy = _copy(sample, folder)
     recorded = json.loads(sample.with_suffix(".json").read_text(encoding="utf-8"))
-    expected = {table: Rows(**one) for table, one in recorded.items()}
+    expected = {table: Rows(**content) for table, content in recorded.items()}
     try:
         backend.open(copy.name.removesuffix(SUFFIX)).close()
-        found = rows(copy, {table: one.columns for table, one in expected.items()})
+        actual = rows(copy, {table: content.columns for table, content in expected.items()})
     except (StateBackendError, sqlite3.Error) as error:
         return [f"{sample.name}: {error}"]
     return [
-        f"{sample.name}: {table} holds {found[table]}, should hold {one}"
-        for table, one in expected.items()
-        if found[table] != one
+        f"{sample.name}: {table} holds {actual[table]}, should hold {content}"
+        for table, content in expected.items()
+        if actual[table] != content
     ]
 
 
 def problems_of_failing(sample: Path, folder: Path, chain: Chain = SESSIONS) -> list[str]:
-    """Let a revision after those of *chain* fail on a copy of *sample* in the empty *folder*.
+    """Run a failing revision after those of *chain* on a copy of *sample* in the empty *folder*.
 
-    Returns one line for each file that is not as it was, byte for byte, and one if nothing failed.
+    Returns one line for each file that it changed, and one if it did not fail.
     """
     from statebackend.schema import migrate
     from statebackend.sqlite import engine
 
     longer = _with_failing_step(chain, folder / "revisions")
-    _backend, copy = _copied(sample, folder / "sessions")
+    _backend, copy = _copy(sample, folder / "sessions")
     before = contents(copy.parent)
     connection = engine.connect_for_writing(copy)
     try:
@@ -126,7 +126,7 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def _copied(sample: Path, folder: Path) -> tuple[StateBackend, Path]:
+def _copy(sample: Path, folder: Path) -> tuple[StateBackend, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     return StateBackend(folder), Path(shutil.copy(sample, folder))
 

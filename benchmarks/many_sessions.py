@@ -1,4 +1,4 @@
-"""Many sessions at once, to measure with."""
+"""Many sessions at once, copied from a few templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAYLOAD = b'{"role": "assistant", "text": "%s"}'
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A session file to stamp others from; each of *session_id* and *started_at* is in it once."""
+    """A session file to copy; its ``session_id`` and ``started_at`` occur in it once each."""
 
     session_id: str
     started_at: datetime
@@ -29,7 +29,7 @@ class Template:
 
 
 def template(folder: Path, events: int, payload_bytes: int = 400) -> Template:
-    """Make a completed session of this many messages in *folder* and return it as a template."""
+    """Create a completed session of *events* messages in *folder*; return it as a template."""
     backend = StateBackend(folder)
     payload = _PAYLOAD % (b"x" * max(payload_bytes - len(_PAYLOAD), 0))
     cost = Cost(
@@ -48,18 +48,20 @@ def template(folder: Path, events: int, payload_bytes: int = 400) -> Template:
 def stamp(
     directory: Path, templates: Sequence[Template], count: int, *, first: int = 0
 ) -> Iterator[Path]:
-    """Write *count* sessions into *directory*, ``APART``, and return their files, lazily.
+    """Write *count* sessions, ``APART``, into *directory*, and return their paths lazily.
 
-    Each is a template's bytes with another id and start of the same length in place, which SQLite
-    cannot tell from a session that was created; it takes a hundredth of the time.
+    Each is a copy of a template with the id and the start replaced by others of the same length,
+    which takes a hundredth of the time of creating it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(first, first + count):
-        one = templates[number % len(templates)]
+        template = templates[number % len(templates)]
         started_at = START + number * APART
         session_id = session_id_from(started_at, number.to_bytes(10, "big"))
-        image = one.image.replace(one.session_id.encode(), session_id.encode())
-        image = image.replace(to_text(one.started_at).encode(), to_text(started_at).encode(), 1)
+        image = template.image.replace(template.session_id.encode(), session_id.encode())
+        image = image.replace(
+            to_text(template.started_at).encode(), to_text(started_at).encode(), 1
+        )
         path = directory / f"{session_id}{SUFFIX}"
         path.write_bytes(image)
         yield path

@@ -1,7 +1,7 @@
-"""Who is who in Claude Code transcripts: the session of a file, and the identity of a record.
+"""Session ids and event ids derived from Claude Code transcripts.
 
-Nothing here depends on where a copy of a transcript lies or how long it is, so that every copy
-leads to the same session and the same event ids.
+They do not depend on the place or the length of a copy of a transcript, so every copy gives the
+same session and the same event ids.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statebackend.interchange.claude_code.fields import (
+from statebackend.interchange.claude_code.record_fields import (
     Json,
     is_conversation,
     is_requested,
@@ -35,17 +35,17 @@ def _hash(*parts: str) -> bytes:
 
 
 def random_part(session_id: str) -> str:
-    """Return the part of a session id that is not its time."""
+    """Return the part of a session id after its time."""
     return session_id[10:]
 
 
 def session_id_for(source_id: str, started_at: datetime) -> str:
-    """Return the id of a session made from this source."""
+    """Return the id of the session imported from this source."""
     return session_id_from(started_at, _hash(FORMAT, source_id)[:10])
 
 
 def random_part_for(source_id: str) -> str:
-    """Return what every session id made from this source ends in."""
+    """Return the end that all session ids of this source have, whatever their time."""
     return random_part(session_id_for(source_id, _EPOCH))
 
 
@@ -55,17 +55,17 @@ def event_id(source_id: str, key: str, part: str) -> str:
 
 
 def is_agent_file(path: Path) -> bool:
-    """Tell whether the file's name is that of a sub-agent's transcript."""
+    """Tell whether *path* is named like a sub-agent's transcript."""
     return path.name.startswith("agent-")
 
 
 @dataclass(slots=True)
 class Origin:
-    """Which session a file is a copy of, learned from its first records.
+    """The session that a file is a copy of, from its first records.
 
     ``started_at`` is the first timestamp in the file. ``session`` is the ``sessionId`` of the
     first user or assistant record, which in a sub-agent's file is its parent's; ``agent`` is the
-    sub-agent's own id, None in a main file. ``path`` is absolute: its folders tell the parent.
+    sub-agent's own id, None in a main file. ``path`` is absolute: its folders name the parent.
     """
 
     path: Path
@@ -74,8 +74,8 @@ class Origin:
     session: str | None = None
     agent: str | None = None
 
-    def take(self, record: Json) -> None:
-        """Learn from the next record of the file."""
+    def add(self, record: Json) -> None:
+        """Add the next record of the file."""
         if self.started_at is None:
             self.started_at = time_of(record)
         if not self.conversation and is_conversation(record):
@@ -89,15 +89,15 @@ class Origin:
 
     @property
     def complete(self) -> bool:
-        """Tell whether later records cannot add anything."""
+        """Tell whether later records make no difference."""
         return self.conversation and self.started_at is not None
 
     @property
     def source_id(self) -> str:
-        """Return the source's own name of the session.
+        """Return the client's id of the session.
 
-        A main file that is named by a UUID is that session: after a resume, records can still
-        carry the id of an earlier one.
+        A main file named by a UUID is that session: after a resume, its records can still have the
+        id of an earlier session.
         """
         if self.agent is not None:
             return f"{self.parent_source_id}/{self.agent}"
@@ -107,40 +107,41 @@ class Origin:
 
     @property
     def parent_source_id(self) -> str | None:
-        """Return the source's name of the session that started this sub-agent, if it is one."""
+        """Return the client's id of the sub-agent's parent session; None in a main file."""
         if self.agent is None:
             return None
         return self.session or self.path.parent.parent.name
 
     def parent_paths(self) -> Iterable[Path]:
-        """Iterate over the places where the client writes the parent's transcript."""
+        """Return the paths where the client may have written the parent's transcript."""
         beside = self.path.parent.parent
         yield beside.parent / f"{beside.name}.jsonl"
         parent = self.parent_source_id
-        if parent is not None and _UUID.fullmatch(parent):  # free text must not make a path
+        if parent is not None and _UUID.fullmatch(
+            parent
+        ):  # other text must not become part of a path
             yield beside.parent / f"{parent}.jsonl"
             yield self.path.parent / f"{parent}.jsonl"
 
 
 def read_origin(path: Path) -> Origin:
-    """Read as much of a file as tells which session it is a copy of."""
+    """Read the beginning of a file, up to the records that identify its session."""
     origin = Origin(path)
     with path.open("rb") as lines:
-        for found in read_objects(lines):
-            if isinstance(found, SourceObject):
-                origin.take(found.value)
+        for piece in read_objects(lines):
+            if isinstance(piece, SourceObject):
+                origin.add(piece.value)
             if origin.complete:
                 break
     return origin
 
 
 class RecordKeys:
-    """Gives each record a key that is the same in every copy of the transcript.
+    """Derives a key for each record that is the same in every copy of the transcript.
 
-    The key is made from the record's ``uuid``, or from its bytes where it has none, and from a
-    count, since different records can share a uuid. The same uuid with the same content and usage
-    is one record written twice, and has no second key: an updated client repeats a record with
-    other fields around them.
+    A key has the record's ``uuid``, or a hash of its bytes if it has none, and a count, since
+    different records can share a uuid. A record with the same uuid, content and usage as an earlier
+    one gets no key: a newer client repeats records with other fields added.
     """
 
     def __init__(self) -> None:
@@ -168,18 +169,18 @@ def _essence(record: Json, data: bytes) -> bytes:
         return hashlib.sha256(data).digest()
     said = message.get("content"), message.get("usage")
     try:
-        # Compared within one run only, so a faster form than JSON will do. Version 2, unlike later
-        # ones, writes the same values always in the same way.
+        # Faster than JSON, and compared within one run only. Version 2, unlike later ones, always
+        # gives the same bytes for the same values.
         return hashlib.sha256(marshal.dumps(said, 2)).digest()
     except ValueError:  # nested too deeply
         return hashlib.sha256(data).digest()
 
 
 def message_group(record: Json, data: bytes) -> str:
-    """Return what an assistant line has in common with the other lines of its message.
+    """Return the key that an assistant line shares with the other lines of its message.
 
-    A line without a message id is a message by itself. What the client wrote in the model's name
-    is never one message with what a model wrote.
+    A line without a message id is a message of its own. Lines that the client wrote in the model's
+    name never share a key with lines of the model.
     """
     name = (message_of(record) or {}).get("id")
     if not isinstance(name, str):

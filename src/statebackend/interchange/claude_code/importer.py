@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from statebackend.errors import SessionExists, StateBackendError
-from statebackend.interchange.claude_code.events import Transcript
-from statebackend.interchange.claude_code.fields import clean_text
-from statebackend.interchange.claude_code.identity import (
+from statebackend.files.paths import SessionFiles
+from statebackend.interchange.claude_code.appender import SCHEMA_VERSION, Appender, set_final_status
+from statebackend.interchange.claude_code.drafts import Transcript
+from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
+from statebackend.interchange.claude_code.record_fields import clean_text
+from statebackend.interchange.claude_code.source_ids import (
     Origin,
     is_agent_file,
     random_part,
@@ -24,14 +27,15 @@ from statebackend.interchange.claude_code.identity import (
     read_origin,
     session_id_for,
 )
-from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
-from statebackend.interchange.claude_code.writer import SCHEMA_VERSION, Writer, settle
 from statebackend.interchange.jsonl import SourceObject, read_objects
 from statebackend.interchange.report import FileOutcome, FileReport, ImportReport, SkippedRecords
+from statebackend.scanning import scan
 from statebackend.values.ids import is_session_id
+from statebackend.values.recorded import SessionStatus
+from statebackend.values.timestamps import to_text
 
 if TYPE_CHECKING:
-    from statebackend import Session, StateBackend
+    from statebackend.recording.session import Session
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -48,33 +52,34 @@ DEFAULT_PROFILE = "claude-code"
 
 
 def import_claude_code(
-    backend: StateBackend,
+    directory: Path,
     paths: Iterable[Path],
     *,
     prices: Mapping[str, ModelPrice] | None = None,
     profile: str | None = None,
 ) -> ImportReport:
-    """Import transcripts into *backend*; a folder stands for every ``*.jsonl`` file below it.
+    """Import transcripts into *directory*; a folder stands for every ``*.jsonl`` file below it.
 
-    A file that cannot be taken is reported as refused and does not stop the others. *prices* are
-    those of the models by name; a turn without a price goes in at 0.0 and is counted. *profile*
-    is that of the sessions made (default ``claude-code``). An interrupted import is completed by
-    the next one.
+    A file that cannot be imported is reported as refused and does not stop the others. *prices*
+    are by model name; a turn without a price is stored at 0.0 and counted. *profile* is that of
+    the sessions created (default ``claude-code``). The next import completes an interrupted one.
     """
-    run = _Import(backend, prices or {}, DEFAULT_PROFILE if profile is None else profile)
-    return ImportReport(files=tuple(run.take(path, bad) for path, bad in _candidates(paths)))
+    run = _Import(directory, prices or {}, DEFAULT_PROFILE if profile is None else profile)
+    return ImportReport(
+        files=tuple(run.import_file(path, problem) for path, problem in _candidates(paths))
+    )
 
 
 def _candidates(paths: Iterable[Path]) -> list[tuple[Path, str | None]]:
-    """List the files to take, each once, with what forbids it; main files come first."""
-    found: dict[str, tuple[Path, str | None]] = {}
+    """Return each file once, with its problem if it cannot be imported; main files come first."""
+    candidates: dict[str, tuple[Path, str | None]] = {}
     for path in paths:
-        for file, problem in _below(path):
-            found.setdefault(os.path.realpath(file), (file, problem))
-    return sorted(found.values(), key=lambda entry: is_agent_file(entry[0]))
+        for file, problem in _files_in(path):
+            candidates.setdefault(os.path.realpath(file), (file, problem))
+    return sorted(candidates.values(), key=lambda entry: is_agent_file(entry[0]))
 
 
-def _below(path: Path) -> Iterator[tuple[Path, str | None]]:
+def _files_in(path: Path) -> Iterator[tuple[Path, str | None]]:
     if not path.is_dir():
         yield path, None if path.is_file() else "is not a file"
         return
@@ -90,67 +95,63 @@ def _below(path: Path) -> Iterator[tuple[Path, str | None]]:
     for error in problems:
         yield Path(error.filename), f"cannot be read: {error.strerror}"
     if empty and not problems:
-        yield path, "holds no *.jsonl file"
+        yield path, "contains no *.jsonl file"
 
 
 class _Import:
     """One call of the importer."""
 
-    def __init__(
-        self, backend: StateBackend, prices: Mapping[str, ModelPrice], profile: str
-    ) -> None:
-        self._backend = backend
+    def __init__(self, directory: Path, prices: Mapping[str, ModelPrice], profile: str) -> None:
+        self._directory = directory
         self._prices = prices
         self._profile = profile
         self._sessions = {
             random_part(session_id): session_id
-            for session_id in backend.ids()
+            for session_id in scan.stems(directory)
             if is_session_id(session_id)
         }
 
-    def take(self, path: Path, problem: str | None) -> FileReport:
-        """Import one file, unless something is known to forbid it."""
+    def import_file(self, path: Path, problem: str | None) -> FileReport:
+        """Import one file, or refuse it if there is a *problem*."""
         refused = FileReport(path=path, outcome=FileOutcome.REFUSED, problem=problem)
         if problem is not None:
             return refused
         try:
             with path.open("rb") as file:
-                return self._take_file(path, file)
+                return self._import_open_file(path, file)
         except OSError as error:
             return replace(refused, problem=f"cannot be read: {error.strerror or error}")
         except StateBackendError as error:
             return replace(refused, problem=str(error))
 
-    def _take_file(self, path: Path, file: BinaryIO) -> FileReport:
+    def _import_open_file(self, path: Path, file: BinaryIO) -> FileReport:
         origin = Origin(path.absolute())
         transcript = Transcript(inline_sidechains=not is_agent_file(path))
-        for found in read_objects(file):
-            if isinstance(found, SourceObject):
-                origin.take(found.value)
-            transcript.take(found)
-        report = _counted(path, transcript)
+        for piece in read_objects(file):
+            if isinstance(piece, SourceObject):
+                origin.add(piece.value)
+            transcript.add(piece)
+        report = _report_of(path, transcript)
         if not origin.conversation:
             return replace(
-                report, recorded=0, problem="no user or assistant record of Claude Code in it"
+                report, recorded=0, problem="has no user or assistant record of Claude Code"
             )
         if origin.started_at is None:
-            return replace(
-                report, recorded=0, problem="no record with a timestamp from 1970 on in it"
-            )
-        session, outcome, notes = self._session(origin, origin.started_at)
+            return replace(report, recorded=0, problem="has no record with a timestamp since 1970")
+        session, outcome, notes = self._open_or_create(origin, origin.started_at)
         with session:
             before = session.info
             if before.incomplete:
-                # What was lost would come back behind what was kept, its cost beside the old row.
+                # Lost events would be appended after later ones, and their cost counted twice.
                 return replace(
                     report,
                     recorded=0,
                     session_id=before.session_id,
                     recovery=session.recovery,
-                    problem="its session lost rows to damage; going on would mix their order "
-                    "and count cost twice; import it into another folder",
+                    problem="its session lost rows to damage, so an import would change the order "
+                    "of events and count cost twice; import it into another folder",
                 )
-            writer = Writer(
+            appender = Appender(
                 session=session,
                 transcript=transcript,
                 source_id=origin.source_id,
@@ -158,8 +159,8 @@ class _Import:
                 file=file.fileno(),
                 prices=self._prices,
             )
-            writer.write()
-            if settle(writer, before) and outcome is FileOutcome.UNCHANGED:
+            appender.append_missing()
+            if set_final_status(appender, before) and outcome is FileOutcome.UNCHANGED:
                 outcome = FileOutcome.EXTENDED
             after = session.info
         return replace(
@@ -168,47 +169,59 @@ class _Import:
             session_id=after.session_id,
             parent_session_id=after.parent_session_id,
             status=after.status,
-            events_added=dict(writer.added),
-            unpriced_turns=writer.unpriced_turns,
-            odd_counters=writer.odd_counters,
+            events_added=dict(appender.added),
+            unpriced_turns=appender.unpriced_turns,
+            odd_counters=appender.odd_counters,
             notes=notes,
             recovery=session.recovery,
         )
 
-    def _session(
+    def _open_or_create(
         self, origin: Origin, started_at: datetime
     ) -> tuple[Session, FileOutcome, tuple[str, ...]]:
-        """Open the source's session, or create it where there is none yet."""
+        """Open the source's session, or create it if there is none."""
+        from statebackend.opening import create, write
+
         derived = session_id_for(origin.source_id, started_at)
-        # A copy that starts later has another first time, so the time of the id does not count.
+        # A copy that begins later has another start, so only the rest of the id is compared.
         known = self._sessions.get(random_part(derived))
         if known is not None:
-            return self._backend.open(known), FileOutcome.UNCHANGED, ()
-        parent, depth, notes = self._parent(origin)
+            return write.open_for_writing(self._path(known)), FileOutcome.UNCHANGED, ()
+        parent, depth, notes = self._find_parent(origin)
         try:
-            session = self._backend.create(
-                profile=self._profile,
-                parent_session_id=parent,
-                depth=depth,
-                session_id=derived,
-                started_at=started_at,
+            session = create.create(
+                self._path(derived),
+                (
+                    derived,
+                    parent,
+                    self._profile,
+                    SessionStatus.RUNNING,
+                    depth,
+                    to_text(started_at),
+                    None,
+                ),
             )
-        except SessionExists:  # another import of the same transcript was quicker
-            session = self._backend.open(derived)
+        except SessionExists:  # another import of the same transcript created it meanwhile
+            session = write.open_for_writing(self._path(derived))
         self._sessions[random_part(derived)] = derived
         return session, FileOutcome.CREATED, notes
 
-    def _parent(self, origin: Origin) -> tuple[str | None, int, tuple[str, ...]]:
+    def _path(self, session_id: str) -> Path:
+        return SessionFiles.of(self._directory, session_id).path
+
+    def _find_parent(self, origin: Origin) -> tuple[str | None, int, tuple[str, ...]]:
         """Find the session that a sub-agent belongs to, and the sub-agent's depth.
 
-        The parent need not be imported: its id follows from its transcript, if that can be found.
+        The parent need not be imported: its id is derived from its transcript, if there is one.
         """
+        from statebackend.opening import read
+
         source_id = origin.parent_source_id
         if source_id is None:
             return None, 0, ()
         known = self._sessions.get(random_part_for(source_id))
         if known is not None:
-            with self._backend.read(known, check=False) as view:
+            with read.open_for_reading(self._path(known), check=False) as view:
                 return known, view.info.depth + 1, ()
         name = clean_text(source_id)
         for path in origin.parent_paths():
@@ -220,10 +233,10 @@ class _Import:
         return None, 0, (f"its parent {name!r} was not found; it became a root session",)
 
 
-def _counted(path: Path, transcript: Transcript) -> FileReport:
+def _report_of(path: Path, transcript: Transcript) -> FileReport:
     skipped = (
-        SkippedRecords(type=sort, subtype=subtype, reason=reason, count=count)
-        for (sort, subtype, reason), count in sorted(transcript.skipped.items())
+        SkippedRecords(type=name, subtype=subtype, reason=reason, count=count)
+        for (name, subtype, reason), count in sorted(transcript.skipped.items())
     )
     return FileReport(
         path=path,

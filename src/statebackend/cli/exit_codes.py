@@ -1,4 +1,4 @@
-"""How a command ends when it does not simply end: one line on stderr and an exit code."""
+"""Exit codes: which error gives which, and the line on stderr that goes with it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from click.exceptions import Exit
 
 from statebackend import errors
 from statebackend.cli import escape, output
-from statebackend.files.paths import SUFFIX
 
 DEBUG = "statebackend.debug"
-"""The key in the Click context's ``meta`` that asks for tracebacks."""
+"""Key in the Click context's ``meta``: set when the user asked for tracebacks."""
 
-FOUND = 1
+ATTENTION = 1
 USAGE = 2
 NOT_FOUND = 3
 REFUSED = 4
@@ -41,53 +40,53 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ),
     ((errors.StateBackendError, output.ResultLost, OSError), DAMAGED),
 )
-# Absent from Click 8.1, which shows the help without raising.
-_HELP_WANTED: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+# Click 8.1 has no such class: it shows the help without raising.
+_HELP_REQUESTED: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code of *error*; 70 is a fault of the program itself."""
+    """Return the exit code for *error*; 70 means a bug in this program."""
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), FAULT)
 
 
-def end(*, found: bool) -> None:
-    """End the command with exit code 1 if something was *found* that needs a person."""
-    if found:
-        raise Exit(FOUND)
+def finish(*, attention: bool) -> None:
+    """End the command with exit code 1 if the result needs a person's *attention*."""
+    if attention:
+        raise Exit(ATTENTION)
 
 
-def end_with(errors: Sequence[Exception], *, alone: bool) -> None:
-    """End with the error's own code if one session was asked for *alone*, else with 1 for any."""
-    if alone and errors:
+def finish_with_errors(errors: Sequence[Exception], *, single: bool) -> None:
+    """End with the error's own code if the user named a *single* session, else with 1 for any."""
+    if single and errors:
         raise errors[0]
-    end(found=bool(errors))
+    finish(attention=bool(errors))
 
 
 @contextmanager
-def guarded(meta: MutableMapping[str, Any]) -> Iterator[None]:
+def convert_errors(meta: MutableMapping[str, Any]) -> Iterator[None]:
     """Turn every error inside into one line on stderr and an exit code.
 
-    What was written to stdout is flushed first, so that nothing is cut when the process ends. A
-    reader of stdout that went away ends the command quietly and is no error.
+    Stdout is flushed first, so that no output is lost when the process ends. When the reader of
+    stdout has gone, the command ends quietly with exit code 0.
     """
     try:
-        with _flushed():
+        with _flush_stdout():
             yield
-    except (Exit, _HELP_WANTED):
+    except (Exit, _HELP_REQUESTED):
         raise
-    except (output.ReaderGone, BrokenPipeError):  # the latter from Click, as it writes a help text
+    except (output.ReaderGone, BrokenPipeError):  # BrokenPipeError: Click wrote the help
         output.abandon_stdout()
         raise Exit(0) from None
     except (KeyboardInterrupt, click.Abort):
         raise Exit(INTERRUPTED) from None
     except click.ClickException as error:
-        _fail(_usage_line(error), error.exit_code, error, meta)
-    except Exception as error:  # noqa: BLE001 - the outermost frame: what comes here ends the command
-        _fail(_line(error), exit_code(error), error, meta)
+        _exit_with_line(_usage_line(error), error.exit_code, error, meta)
+    except Exception as error:  # noqa: BLE001 - outermost frame: every error ends the command
+        _exit_with_line(_error_line(error), exit_code(error), error, meta)
 
 
 @contextmanager
-def _flushed() -> Iterator[None]:
+def _flush_stdout() -> Iterator[None]:
     try:
         yield
     finally:
@@ -100,16 +99,18 @@ def _usage_line(error: click.ClickException) -> str:
     return f"{message} (see '{context.command_path} --help')" if context else message
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     if isinstance(error, errors.SessionDamaged):
-        name = error.path.name.removesuffix(SUFFIX)
-        return f"{error}; try 'show {name} --partial' and 'recover {name}'"
+        session_id = error.path.stem
+        return f"{error}; try 'show {session_id} --partial' and 'recover {session_id}'"
     if exit_code(error) != FAULT:
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (--debug adds the traceback; please report)"
 
 
-def _fail(line: str, code: int, error: Exception, meta: MutableMapping[str, Any]) -> NoReturn:
+def _exit_with_line(
+    line: str, code: int, error: Exception, meta: MutableMapping[str, Any]
+) -> NoReturn:
     output.notice(line)
     if meta.get(DEBUG):
         import traceback

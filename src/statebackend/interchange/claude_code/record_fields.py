@@ -1,4 +1,4 @@
-"""Looks into one record of a Claude Code transcript; whatever is odd in it never raises."""
+"""Reads fields of one record of a Claude Code transcript; malformed fields never raise."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COUNTERS = (
 Json = dict[str, Any]
 
 
-def clean_text(value: object, otherwise: str = "unknown") -> str:
-    """Return *value* as text that a TEXT column can hold, or *otherwise* if it is no text."""
+def clean_text(value: object, default: str = "unknown") -> str:
+    """Return *value* as text that a TEXT column can store, or *default* if it is not text."""
     if not isinstance(value, str) or not value:
-        return otherwise
+        return default
     text = value[:_LONGEST_NAME]
     if text.isascii() and "\0" not in text:
         return text
@@ -47,10 +47,10 @@ def time_of(record: Json) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        moment = normalize("timestamp", datetime.fromisoformat(text))
+        timestamp = normalize("timestamp", datetime.fromisoformat(text))
     except (ValueError, InvalidValue):
         return None
-    return moment if moment >= _EPOCH else None
+    return timestamp if timestamp >= _EPOCH else None
 
 
 def message_of(record: Json) -> Json | None:
@@ -60,7 +60,7 @@ def message_of(record: Json) -> Json | None:
 
 
 def is_conversation(record: Json) -> bool:
-    """Tell whether this is a record that only a Claude Code transcript holds."""
+    """Tell whether this is a user or assistant record of Claude Code."""
     return (
         record.get("type") in ("user", "assistant")
         and message_of(record) is not None
@@ -68,24 +68,24 @@ def is_conversation(record: Json) -> bool:
     )
 
 
-def blocks_of(message: Json, sort: str) -> list[Json]:
+def blocks_of(message: Json, name: str) -> list[Json]:
     """Return the message's content blocks of one type, in order."""
     content = message.get("content")
     if not isinstance(content, list):
         return []
-    return [block for block in content if isinstance(block, dict) and block.get("type") == sort]
+    return [block for block in content if isinstance(block, dict) and block.get("type") == name]
 
 
 def says_something(message: Json) -> bool:
     """Tell whether the content is text, or holds a block of text, an image or a document."""
     content = message.get("content")
     return isinstance(content, str) or any(
-        blocks_of(message, sort) for sort in sorted(_PROMPT_BLOCKS)
+        blocks_of(message, name) for name in sorted(_PROMPT_BLOCKS)
     )
 
 
 def text_of(content: object) -> str:
-    """Return the text of a content, which is a text itself or a list of blocks."""
+    """Return the text of *content*, which is text or a list of blocks."""
     if isinstance(content, str):
         return content
     texts = [block.get("text") for block in blocks_of({"content": content}, "text")]
@@ -103,13 +103,13 @@ def is_interruption(message: Json) -> bool:
 
 
 def is_requested(record: Json) -> bool:
-    """Tell whether a model was asked for this assistant line; else the client wrote it itself."""
+    """Tell whether a model wrote this assistant line; else the client did."""
     message = message_of(record) or {}
     return message.get("model") != "<synthetic>" and record.get("isApiErrorMessage") is not True
 
 
 def tool_of(name: object) -> tuple[str, str]:
-    """Return who provides a tool and the tool's own name: ``mcp__server__tool`` has both."""
+    """Return the provider and the name of a tool, both from ``mcp__server__tool``."""
     text = clean_text(name)
     if text.startswith("mcp__"):
         server, _, tool = text.removeprefix("mcp__").partition("__")
@@ -134,17 +134,17 @@ class Counters:
     def plus(self, other: Counters) -> Counters:
         """Return the sums."""
         pairs = zip(self.as_tuple(), other.as_tuple(), strict=True)
-        return Counters(*(one + two for one, two in pairs))
+        return Counters(*(mine + theirs for mine, theirs in pairs))
 
-    def growth_since(self, earlier: Counters) -> tuple[Counters, int]:
-        """Return what came on top of *earlier*, and how many counters went down (taken as 0)."""
+    def increase_since(self, earlier: Counters) -> tuple[Counters, int]:
+        """Return the increase since *earlier*, and how many counters decreased (counted as 0)."""
         pairs = zip(self.as_tuple(), earlier.as_tuple(), strict=True)
         steps = [now - before for now, before in pairs]
         return Counters(*(max(step, 0) for step in steps)), sum(step < 0 for step in steps)
 
 
 def usage_of(message: Json) -> tuple[Counters, int] | None:
-    """Return the message's counters and how many are no number (taken as 0); None without usage."""
+    """Return the counters and how many are not numbers (read as 0); None without usage."""
     usage = message.get("usage")
     if not isinstance(usage, dict):
         return None

@@ -1,4 +1,7 @@
-"""Checks of a chain of revisions, on their sources: nothing is run."""
+"""Checks of the sources of a chain of revisions.
+
+``python -m tests.revisions`` freezes the revisions that are not released yet.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,23 @@ _FORBIDDEN_CALLS = {
 _FORBIDDEN_IMPORTS = {
     "alembic.op": "is one global of the process: use the op that upgrade is given",
     "alembic.context": "is one global of the process",
-    "statebackend": "goes on changing, a released revision must not",
+    "statebackend": "changes with later versions, and a released revision must not",
 }
 
 
 def problems(chain: Chain = SESSIONS) -> list[str]:
-    """Return what is wrong with the revisions of *chain*, one line each; empty when nothing is.
+    """Return the problems of the revisions of *chain*, one line each.
 
-    Looked at: one line of revisions, numbered 0001 to the chain's version without a gap; each with
-    an ``upgrade(op)`` and no downgrade; nothing in them that a migration cannot undo; and those
-    named in ``released.txt`` unchanged since (:func:`release`).
+    Checked: the revisions are numbered 0001 to the chain's version without a gap; each has an
+    ``upgrade(op)`` and no downgrade; none does what a migration cannot undo; those listed in
+    ``released.txt`` are unchanged (:func:`release`).
     """
-    found = [f"{path.name}: {text}" for path in _sources(chain) for text in _of_one(path)]
-    return found + list(_of_numbers(chain)) + list(_of_released(chain))
+    lines = [f"{path.name}: {text}" for path in _sources(chain) for text in _check_source(path)]
+    return lines + list(_check_numbers(chain)) + list(_check_released(chain))
 
 
 def digest(source: Path) -> str:
-    """Return the SHA-256 of a revision's text, in which the kind of line ends does not count."""
+    """Return the SHA-256 of a revision's text; the kind of line ends makes no difference."""
     text = source.read_bytes().replace(b"\r\n", b"\n")
     return hashlib.sha256(text).hexdigest()
 
@@ -49,10 +52,7 @@ def released(chain: Chain = SESSIONS) -> dict[str, str]:
 
 
 def release(chain: Chain = SESSIONS) -> list[str]:
-    """Freeze the revisions that are not yet frozen: add their digests to ``released.txt``.
-
-    Returns their ids. What is listed already is left as it is.
-    """
+    """Freeze new revisions: add their digests to ``released.txt`` and return their ids."""
     known = released(chain)
     new = {_number(path): digest(path) for path in _sources(chain) if _number(path) not in known}
     with _released_file(chain).open("a", encoding="utf-8") as file:
@@ -72,14 +72,14 @@ def _number(path: Path) -> str:
     return path.name.partition("_")[0]
 
 
-def _of_numbers(chain: Chain) -> Iterator[str]:
+def _check_numbers(chain: Chain) -> Iterator[str]:
     numbers = [_number(path) for path in _sources(chain)]
     wanted = [f"{number:04}" for number in range(1, chain.version + 1)]
     if numbers != wanted:
         yield f"revisions {' '.join(numbers)} where {' '.join(wanted)} are expected"
 
 
-def _of_released(chain: Chain) -> Iterator[str]:
+def _check_released(chain: Chain) -> Iterator[str]:
     present = {_number(path): path for path in _sources(chain)}
     for number, expected in released(chain).items():
         if number not in present:
@@ -88,20 +88,20 @@ def _of_released(chain: Chain) -> Iterator[str]:
             yield f"{present[number].name}: is released, and was changed: add a new revision"
 
 
-def _of_one(path: Path) -> Iterator[str]:
+def _check_source(path: Path) -> Iterator[str]:
     module = ast.parse(path.read_text(encoding="utf-8"))
-    yield from _of_header(module, int(_number(path)) if _number(path).isdecimal() else 0)
-    yield from _of_functions(module)
+    yield from _check_header(module, int(_number(path)) if _number(path).isdecimal() else 0)
+    yield from _check_functions(module)
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and node.attr in _FORBIDDEN_CALLS:
             yield f"line {node.lineno}: {node.attr} {_FORBIDDEN_CALLS[node.attr]}"
-        for name in _imported(node):
+        for name in _imported_names(node):
             for forbidden, reason in _FORBIDDEN_IMPORTS.items():
                 if f"{name}.".startswith(f"{forbidden}."):
                     yield f"imports {name}, which {reason}"
 
 
-def _of_header(module: ast.Module, number: int) -> Iterator[str]:
+def _check_header(module: ast.Module, number: int) -> Iterator[str]:
     values = {
         target.id: ast.literal_eval(node.value)
         for node in module.body
@@ -119,7 +119,7 @@ def _of_header(module: ast.Module, number: int) -> Iterator[str]:
 _HEADER = ("revision", "down_revision", "branch_labels", "depends_on")
 
 
-def _of_functions(module: ast.Module) -> Iterator[str]:
+def _check_functions(module: ast.Module) -> Iterator[str]:
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     if "downgrade" in functions:
         yield "has a downgrade: a file is never brought back to an older version"
@@ -128,9 +128,13 @@ def _of_functions(module: ast.Module) -> Iterator[str]:
         yield "has no upgrade(op)"
 
 
-def _imported(node: ast.AST) -> list[str]:
+def _imported_names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         return [f"{node.module}.{alias.name}" for alias in node.names]
     return []
+
+
+if __name__ == "__main__":
+    print(*release(), sep="\n")  # noqa: T201 - the ids that are frozen now

@@ -1,4 +1,4 @@
-"""Writes what a transcript has and its session has not yet."""
+"""Appends the events of a transcript that its session does not have yet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from statebackend.interchange.claude_code.events import Draft, Line, MessageDraft, Transcript
-from statebackend.interchange.claude_code.fields import Counters
-from statebackend.interchange.claude_code.identity import RecordKeys, event_id, message_group
+from statebackend.interchange.claude_code.drafts import (
+    EventDraft,
+    MessageDraft,
+    SourceLine,
+    Transcript,
+)
 from statebackend.interchange.claude_code.prices import ModelPrice
+from statebackend.interchange.claude_code.record_fields import Counters
+from statebackend.interchange.claude_code.source_ids import RecordKeys, event_id, message_group
 from statebackend.interchange.jsonl import SourceObject, read_objects
 from statebackend.values.recorded import (
     Cost,
@@ -25,7 +30,7 @@ from statebackend.values.recorded import (
 )
 
 if TYPE_CHECKING:
-    from statebackend import Session
+    from statebackend.recording.session import Session
 
 SCHEMA_VERSION = "claude-code-jsonl"
 """``schema_version`` of every imported event: its payload is bytes of this source format."""
@@ -36,12 +41,11 @@ _PROVIDER = "anthropic"
 
 
 @dataclass(slots=True)
-class Stored:
-    """What a session holds already.
+class StoredEvents:
+    """The events that earlier imports stored in a session.
 
-    ``lines`` and ``spent`` tell, for each model's message, which of its lines are in and what was
-    entered in the ledger. ``last_id`` is the last event's id, ``last_lines`` its lines if it is a
-    model's message.
+    ``lines`` and ``spent`` are, for each model's message, its stored lines and its counters in the
+    ledger. ``last_id`` is the last event's id, ``last_lines`` its lines if it is a model's message.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -51,9 +55,9 @@ class Stored:
     last_lines: set[str] = field(default_factory=set)
 
 
-def read_stored(session: Session) -> Stored:
-    """Read back what earlier imports have written into *session*."""
-    stored = Stored()
+def read_stored(session: Session) -> StoredEvents:
+    """Read what earlier imports stored in *session*."""
+    stored = StoredEvents()
     for header in session.events(payloads=False):
         stored.ids.add(header.id)
         stored.last_id = header.id
@@ -67,17 +71,19 @@ def read_stored(session: Session) -> Stored:
     return stored
 
 
-def _read_message(stored: Stored, keys: RecordKeys, event: Event, cost: Cost | None) -> None:
+def _read_message(stored: StoredEvents, keys: RecordKeys, event: Event, cost: Cost | None) -> None:
     lines = [
         line for line in read_objects(event.payload.split(b"\n")) if isinstance(line, SourceObject)
     ]
     if not lines:
         return
     group = message_group(lines[0].value, lines[0].data)
-    found = {key for line in lines if (key := keys.key(line.value, line.data, group)) is not None}
-    stored.lines.setdefault(group, set()).update(found)
+    line_keys = {
+        key for line in lines if (key := keys.key(line.value, line.data, group)) is not None
+    }
+    stored.lines.setdefault(group, set()).update(line_keys)
     if event.id == stored.last_id:
-        stored.last_lines = found
+        stored.last_lines = line_keys
     if cost is not None:
         spent = Counters(
             cost.input_tokens, cost.output_tokens, cost.cache_write_tokens, cost.cache_read_tokens
@@ -86,8 +92,8 @@ def _read_message(stored: Stored, keys: RecordKeys, event: Event, cost: Cost | N
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    """One event with everything that is to be written."""
+class _ImportedEvent:
+    """One event with all its values."""
 
     id: str
     kind: EventKind
@@ -99,12 +105,12 @@ class _Ready:
 
 
 @dataclass(slots=True)
-class Writer:
+class Appender:
     """Appends a transcript's missing events to its session, in batches.
 
-    ``file`` is the descriptor from which payloads are read. After :meth:`write`, the counters say
-    what was done, and ``reaches_end`` whether the session's last earlier event is in this
-    transcript: only then does its end say how the session ended.
+    ``file`` is the descriptor that payloads are read from. After :meth:`append_missing` the
+    counters hold what was appended; ``reaches_end`` tells whether the last event that the session
+    had before is in this transcript, as only then the transcript's end is the session's.
     """
 
     session: Session
@@ -118,8 +124,8 @@ class Writer:
     odd_counters: int = 0
     reaches_end: bool = False
 
-    def write(self) -> None:
-        """Append what is missing; a session that has ended is re-opened first."""
+    def append_missing(self) -> None:
+        """Append the missing events; a session that has ended is re-opened first."""
         stored = read_stored(self.session)
         self.reaches_end = stored.last_id is None
         ended = self.session.info.status != SessionStatus.RUNNING
@@ -128,30 +134,30 @@ class Writer:
                 self.session.set_status(SessionStatus.RUNNING)
                 ended = False
             self._append(batch)
-            self.added.update(str(ready.kind) for ready in batch)
+            self.added.update(str(event.kind) for event in batch)
 
-    def _missing(self, stored: Stored) -> Iterator[_Ready]:
+    def _missing(self, stored: StoredEvents) -> Iterator[_ImportedEvent]:
         for draft in self.transcript.drafts:
             if isinstance(draft, MessageDraft):
-                ready = self._message(draft, stored)
+                event = self._pending_message(draft, stored)
             else:
-                ready = self._other(draft, stored)
-            if ready is not None:
-                yield ready
+                event = self._pending_other(draft, stored)
+            if event is not None:
+                yield event
 
-    def _other(self, draft: Draft, stored: Stored) -> _Ready | None:
+    def _pending_other(self, draft: EventDraft, stored: StoredEvents) -> _ImportedEvent | None:
         line = draft.line
         identity = event_id(self.source_id, line.key, draft.part)
         self.reaches_end |= identity == stored.last_id
         if identity in stored.ids:
             return None
-        payload = self._bytes([line])
-        return _Ready(
-            identity, draft.kind, draft.producer, payload, self._time(line), item=draft.item
+        payload = self._read_lines([line])
+        return _ImportedEvent(
+            identity, draft.kind, draft.producer, payload, self._timestamp(line), item=draft.item
         )
 
-    def _message(self, draft: MessageDraft, stored: Stored) -> _Ready | None:
-        """Return the message, or what its lines add to it since the last import."""
+    def _pending_message(self, draft: MessageDraft, stored: StoredEvents) -> _ImportedEvent | None:
+        """Return the message, or the lines that it gained since the last import."""
         known = stored.lines.get(draft.group, set())
         lines = [line for line in draft.lines if line.key not in known]
         if stored.last_lines and stored.last_lines <= {line.key for line in draft.lines}:
@@ -159,22 +165,22 @@ class Writer:
         if not lines:
             return None
         first = lines[0]
-        return _Ready(
+        return _ImportedEvent(
             event_id(self.source_id, first.key, "message"),
             EventKind.MESSAGE,
             Producer("model", _PROVIDER, first.version),
-            self._bytes(lines),
-            self._time(first),
-            cost=self._cost(draft, stored.spent.get(draft.group)),
+            self._read_lines(lines),
+            self._timestamp(first),
+            cost=self._pending_cost(draft, stored.spent.get(draft.group)),
         )
 
-    def _cost(self, draft: MessageDraft, spent: Counters | None) -> Cost | None:
+    def _pending_cost(self, draft: MessageDraft, spent: Counters | None) -> Cost | None:
         if draft.usage is None:
             return None
-        added, lower = draft.usage.growth_since(spent or Counters())
+        added, lower = draft.usage.increase_since(spent or Counters())
         self.odd_counters += draft.odd_counters + lower
         if spent is not None and added == Counters():
-            return None  # all of it is in the ledger
+            return None  # the ledger has all of it
         price = self.prices.get(draft.model)
         self.unpriced_turns += price is None and added != Counters()
         return Cost(
@@ -187,54 +193,54 @@ class Writer:
             cost_usd=0.0 if price is None else _usd(added, price),
         )
 
-    def _time(self, line: Line) -> datetime:
+    def _timestamp(self, line: SourceLine) -> datetime:
         return line.timestamp or self.started_at
 
-    def _bytes(self, lines: list[Line]) -> bytes:
-        return b"\n".join(self._piece(line) for line in lines)
+    def _read_lines(self, lines: list[SourceLine]) -> bytes:
+        return b"\n".join(self._read_line(line) for line in lines)
 
-    def _piece(self, line: Line) -> bytes:
+    def _read_line(self, line: SourceLine) -> bytes:
         data = os.pread(self.file, line.size, line.start)
         if len(data) != line.size:
-            raise OSError("was cut short while it was being read")
+            raise OSError("became shorter while it was read")
         return data
 
-    def _append(self, events: list[_Ready]) -> None:
+    def _append(self, events: list[_ImportedEvent]) -> None:
         with self.session.batch() as batch:
-            for ready in events:
-                if ready.item is not None:
+            for event in events:
+                if event.item is not None:
                     batch.append_plan(
-                        producer=ready.producer,
-                        payload=ready.payload,
-                        items=[ready.item],
+                        producer=event.producer,
+                        payload=event.payload,
+                        items=[event.item],
                         schema_version=SCHEMA_VERSION,
-                        event_id=ready.id,
-                        timestamp=ready.timestamp,
+                        event_id=event.id,
+                        timestamp=event.timestamp,
                     )
-                elif ready.kind is not EventKind.MESSAGE:
+                elif event.kind is not EventKind.MESSAGE:
                     batch.append(
-                        ready.kind,
-                        producer=ready.producer,
-                        payload=ready.payload,
+                        event.kind,
+                        producer=event.producer,
+                        payload=event.payload,
                         schema_version=SCHEMA_VERSION,
-                        event_id=ready.id,
-                        timestamp=ready.timestamp,
+                        event_id=event.id,
+                        timestamp=event.timestamp,
                     )
-                elif ready.producer.category == "kernel":
+                elif event.producer.category == "kernel":
                     batch.append_prompt(
-                        payload=ready.payload,
+                        payload=event.payload,
                         schema_version=SCHEMA_VERSION,
-                        event_id=ready.id,
-                        timestamp=ready.timestamp,
+                        event_id=event.id,
+                        timestamp=event.timestamp,
                     )
                 else:
                     batch.append_message(
-                        producer=ready.producer,
-                        payload=ready.payload,
-                        cost=ready.cost,
+                        producer=event.producer,
+                        payload=event.payload,
+                        cost=event.cost,
                         schema_version=SCHEMA_VERSION,
-                        event_id=ready.id,
-                        timestamp=ready.timestamp,
+                        event_id=event.id,
+                        timestamp=event.timestamp,
                     )
 
 
@@ -247,12 +253,12 @@ def _usd(tokens: Counters, price: ModelPrice) -> float:
     ) / 1e6
 
 
-def _batches(events: Iterator[_Ready]) -> Iterator[list[_Ready]]:
-    batch: list[_Ready] = []
+def _batches(events: Iterator[_ImportedEvent]) -> Iterator[list[_ImportedEvent]]:
+    batch: list[_ImportedEvent] = []
     size = 0
-    for ready in events:
-        batch.append(ready)
-        size += len(ready.payload)
+    for event in events:
+        batch.append(event)
+        size += len(event.payload)
         if len(batch) == _BATCH_EVENTS or size >= _BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -260,25 +266,25 @@ def _batches(events: Iterator[_Ready]) -> Iterator[list[_Ready]]:
         yield batch
 
 
-def settle(writer: Writer, before: SessionInfo) -> bool:
-    """Set the session's status to what the transcript's end says; tell whether that changed it.
+def set_final_status(appender: Appender, before: SessionInfo) -> bool:
+    """Set the session's status from the end of the transcript; tell whether that changed it.
 
-    *before* is the session from before the import.
+    *before* is the session before the import.
     """
-    found = writer.transcript.turns.status
+    status = appender.transcript.turns.status
     was_running = before.status == SessionStatus.RUNNING
-    if not writer.reaches_end:
-        # An older copy, or the session has gone on elsewhere: this end is not the session's.
-        if not writer.added or was_running:
+    if not appender.reaches_end:
+        # An older copy, or the session was continued elsewhere: this end is not the session's.
+        if not appender.added or was_running:
             return False
-        found = SessionStatus(before.status)
-    elif not writer.added and not was_running:
-        # Only records that make no events can be new, and they can tell that the turn ended.
-        if before.status != SessionStatus.CANCELLED or found is not SessionStatus.COMPLETED:
+        status = SessionStatus(before.status)
+    elif not appender.added and not was_running:
+        # Only records without events can be new; they can still show that the turn ended.
+        if before.status != SessionStatus.CANCELLED or status is not SessionStatus.COMPLETED:
             return False
-        writer.session.set_status(SessionStatus.RUNNING)
-    latest = writer.transcript.latest or writer.started_at
+        appender.session.set_status(SessionStatus.RUNNING)
+    latest = appender.transcript.latest or appender.started_at
     if isinstance(before.ended_at, datetime):
         latest = max(latest, before.ended_at)
-    writer.session.set_status(found, ended_at=latest)
+    appender.session.set_status(status, ended_at=latest)
     return True
