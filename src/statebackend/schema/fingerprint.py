@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statebackend.files.paths import SessionFiles, sqlite_uri
+from statebackend.files.paths import sqlite_uri
+from statebackend.sqlite.read_mode import read_mode
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -42,9 +43,7 @@ def of_connection(driver: sqlite3.Connection) -> Fingerprint:
 
 def of_file(path: Path) -> Fingerprint:
     """Return the facts about the SQLite file *path*, leaving it and its folder as they are."""
-    # Without a log, a read-only connection would leave one behind; one that may write does not.
-    mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=rw"
-    driver = sqlite3.connect(sqlite_uri(path, mode), uri=True)
+    driver = sqlite3.connect(sqlite_uri(path, read_mode(path).parameters), uri=True)
     try:
         driver.execute("PRAGMA query_only = ON")
         return of_connection(driver)

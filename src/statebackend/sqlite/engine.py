@@ -22,11 +22,12 @@ from statebackend.errors import StorageError
 from statebackend.files import open_files
 from statebackend.files.header import has_wal
 from statebackend.files.paths import SessionFiles, sqlite_uri
-from statebackend.sqlite import authorizer, checkpoint, private_copy, settings
+from statebackend.sqlite import authorizer, checkpoint, settings
 from statebackend.sqlite.faults import primary_code, storage_error
+from statebackend.sqlite.read_mode import read_mode
 
-"""To so much a log that has been folded in is cut; one of SQLite's own folds is half of it."""
 _BEGIN = "statebackend_begin"
+_READ_MODE = "statebackend_read_mode"
 _DRIVER = "statebackend_driver"
 
 
@@ -66,19 +67,12 @@ def connect_for_writing(
 def connect_for_reading(path: Path) -> Connection:
     """Return a new connection on the session file *path* that cannot write, and leaves no trace.
 
-    On a file without a log, a read-only connection would leave `-wal` and `-shm` behind; one that
-    may write takes them away again when it closes. Beside a log, only a read-only one is sure not
-    to fold a dead writer's log into the file. In a folder that takes no files, it is on a copy.
+    Raises the storage errors, and :class:`StorageBusy` at the begin or end of a transaction on a
+    file that this user may not write and that was changed meanwhile.
     """
-    if private_copy.is_needed(path):
-        with private_copy.made(path) as copy:
-            return _reading(path, sqlite_uri(copy, private_copy.URI_MODE))
-    mode = "mode=ro" if has_wal(path) else "mode=rw"
-    return _reading(path, sqlite_uri(path, mode))
-
-
-def _reading(path: Path, uri: str) -> Connection:
-    connection = _connect(path, uri, begin="BEGIN")
+    mode = read_mode(path)
+    connection = _connect(path, sqlite_uri(path, mode.parameters), begin="BEGIN")
+    connection.info[_READ_MODE] = mode
     with _closed_on_error(path, connection):
         driver = driver_of(connection)
         driver.execute("PRAGMA query_only = ON")
@@ -191,6 +185,13 @@ def _begin(connection: Connection) -> None:
     if driver.in_transaction:  # left by an interrupt, where SQLAlchemy does not know of it
         driver.execute("ROLLBACK")
     driver.execute(connection.info[_BEGIN])
+
+
+@event.listens_for(_engine, "begin")
+@event.listens_for(_engine, "rollback")
+def _check_unchanged(connection: Connection) -> None:
+    if (mode := connection.info.get(_READ_MODE)) is not None:
+        mode.check_unchanged()
 
 
 @event.listens_for(_engine, "handle_error")

@@ -12,6 +12,7 @@ from statebackend.errors import SessionDamaged, SessionUnreadable
 from statebackend.files.header import check_meta_value, check_not_newer, check_version, misnamed
 from statebackend.files.paths import SUFFIX, sqlite_uri
 from statebackend.sqlite.faults import read_error, storage_error
+from statebackend.sqlite.read_mode import IMMUTABLE
 from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.tables import COLUMNS, TABLES
 
@@ -32,7 +33,7 @@ def check_file(path: Path, *, immutable: bool) -> None:
     *immutable* is for a file without a log that nobody can change meanwhile: it leaves no file
     behind. Raises as :func:`check_connection` does.
     """
-    mode = "mode=ro&immutable=1" if immutable else "mode=ro"
+    mode = IMMUTABLE if immutable else "mode=ro"
     try:
         driver = sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=5)
     except sqlite3.Error as error:
@@ -46,7 +47,7 @@ def check_file(path: Path, *, immutable: bool) -> None:
 def check_copy(path: Path, session_id: str) -> None:
     """Check a copy of a session, which need not carry the session's name."""
     try:
-        driver = sqlite3.connect(sqlite_uri(path, "mode=ro&immutable=1"), uri=True)
+        driver = sqlite3.connect(sqlite_uri(path, IMMUTABLE), uri=True)
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statebackend.errors import SessionDamaged
 from statebackend.files import wal
 from statebackend.files.paths import SUFFIX, sqlite_uri
+from statebackend.sqlite.read_mode import IMMUTABLE
 
 # An index knows the id too, and a log need not hold that one's page.
 _OWNER = "(SELECT session_id FROM session_meta NOT INDEXED)"
@@ -47,7 +48,7 @@ def check_wal(path: Path, page_size: int) -> None:
 def _check_owner(path: Path) -> None:
     """Compare the file without its log, and with it: events are only ever added."""
     try:
-        with closing(_connect(path, "mode=ro&immutable=1")) as alone:
+        with closing(_connect(path, IMMUTABLE)) as alone:
             session_id, sequence, event_id = alone.execute(_NEWEST).fetchone()
         with closing(_connect(path, "mode=ro")) as driver:
             together = driver.execute(
@@ -75,7 +76,7 @@ def _whole_alone(path: Path) -> bool:
     If the power went while the log was folded in, a torn page can show rows that never were.
     """
     try:
-        with closing(_connect(path, "mode=ro&immutable=1")) as alone:
+        with closing(_connect(path, IMMUTABLE)) as alone:
             return bool(alone.execute("PRAGMA integrity_check(1)").fetchone() == (b"ok",))
     except (sqlite3.Error, UnicodeDecodeError):
         return False
