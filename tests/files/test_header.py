@@ -217,11 +217,11 @@ def test_only_a_plain_file_is_a_session(tmp_path: Path) -> None:
 def test_what_is_left_of_a_session(backend: StateBackend) -> None:
     """A damaged original, a log and a journal are told; nothing else is a leftover."""
     path = path_of(backend, new(backend))
-    assert header.leftover(path) is None
+    assert header.describe_leftover(path) is None
     for ending in header.LEFTOVERS:
         left = path.with_name(path.name + ending)
         left.write_bytes(b"")
-        assert header.leftover(path) == header.LEFTOVERS[ending]
+        assert header.describe_leftover(path) == header.LEFTOVERS[ending]
         left.unlink()
 
 
@@ -295,17 +295,17 @@ def test_a_large_file_is_read_ahead_in_pieces(path: Path) -> None:
 def test_an_original_is_known_by_its_second_name(path: Path) -> None:
     """Not by a name alone, and a missing file has none."""
     corrupt = path.with_name(path.name + ".corrupt")
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
     corrupt.write_bytes(b"")
     os.link(path, path.with_name("other"))
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
     second = path.with_name(path.name + ".corrupt.2")
     os.link(path, second)
-    assert header.original_of(path) is None, "a link by hand is no recovery"
+    assert header.find_original(path) is None, "a link by hand is no recovery"
     second.with_name(second.name + ".json").touch()
-    assert header.original_of(path) == second
+    assert header.find_original(path) == second
     path.unlink()
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what is in memory")

@@ -43,7 +43,7 @@ def test_an_index_counts_the_frames_of_its_log(left: tuple[Path, list[Files]]) -
         log = wal.read(path)
         assert log is not None
         assert (len(log.live), log.lost_frames, log.tail) == (frames(files), 0, ())
-        assert shm.read(path) == shm.WalIndex(files["-wal"][16:24], 4096, frames(files))
+        assert shm.read(path) == shm.ShmHeader(files["-wal"][16:24], 4096, frames(files))
 
 
 @pytest.mark.parametrize("kept", ["none", "a byte too few", "in the middle", "broken at the end"])

@@ -268,7 +268,7 @@ def test_every_kind_of_event_is_sound(backend: StateBackend) -> None:
         ),
         (
             "PRAGMA user_version = 0",
-            ("damage integrity: carries no schema version (user_version 0) [1]"),
+            ("damage integrity: has no schema version (user_version 0) [1]"),
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_what_sqlite_does_not_see_is_found(path: Path, statement: str, finding: 
 def test_a_session_under_another_name_is_a_problem(path: Path) -> None:
     """The id in the row is the one that counts."""
     other = path.rename(path.with_name(f"{UNKNOWN_ID}.sqlite"))
-    advice = "a session's file carries its id, so rename it back"
+    advice = "a session's file is named after its id, so rename it back"
     assert told(other) == [
         f"problem session: holds session '{path.stem}'; {advice} [1]",
     ]
@@ -389,9 +389,7 @@ def test_a_journal_is_damage_and_is_not_rolled_back(path: Path) -> None:
     Path(f"{path}-journal").write_bytes(b"\xd9\xd5\x05\xf9 and more")
     Path(f"{path}-journal").chmod(0o600)
     before = snapshot(path.parent)
-    assert told(path) == [
-        "damage header: a rollback journal lies beside it, which no session has [1]"
-    ]
+    assert told(path) == ["damage header: has a hot rollback journal, and no session uses one [1]"]
     assert snapshot(path.parent) == before
 
 
@@ -428,12 +426,14 @@ def test_what_is_no_file_is_told_and_not_opened(path: Path) -> None:
     """A symbolic link, a folder, a file of which only the damaged original is left, and none."""
     real = path.rename(path.with_name("real"))
     path.symlink_to(real)
-    assert told(path) == ["problem file: is a symbolic link; a session is a plain file [1]"]
+    assert told(path) == ["problem file: is a symbolic link; a session must be a regular file [1]"]
     path.unlink()
     with pytest.raises(SessionNotFound):
         verify.verify_file(path)
     real.rename(f"{path}.corrupt")
-    assert told(path) == ["problem file: only its damaged original is left (.sqlite.corrupt) [1]"]
+    assert told(path) == [
+        "problem file: the file is missing, only its damaged original is left (.sqlite.corrupt) [1]"
+    ]
 
 
 def test_a_refusal_of_the_system_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +511,7 @@ def test_a_recovery_that_was_cut_off_is_damage(path: Path) -> None:
     Path(f"{path}.corrupt").hardlink_to(path)
     Path(f"{path}.recovering").touch()
     assert told(path) == [
-        "damage unfinished: its recovery was interrupted; open it for writing to finish that [1]"
+        "damage unfinished: its recovery was interrupted; open it for writing to finish it [1]"
     ]
 
 

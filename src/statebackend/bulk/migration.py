@@ -172,7 +172,7 @@ def _find(path: Path, stem: str) -> None:
     if is_session_id(stem) is None:
         raise SessionUnreadable(path, "its name is not a session id (a ULID)")
     if header.check_regular(path) is None:
-        problem = header.leftover(path)
+        problem = header.describe_leftover(path)
         raise SessionUnreadable(path, problem) if problem else SessionNotFound(stem, path.parent)
 
 

@@ -41,7 +41,7 @@ def lost(path: Path) -> tuple[bool, Recovery | None]:
     """
     from statebackend.files import header, recovery_reports
 
-    if not header.incomplete(str(path)):
+    if not header.has_lost_rows(str(path)):
         return (False, None)
     reports = [one for one in recovery_reports.read_of(path) if one.partial]
     for report in reports:

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from statebackend.errors import SessionLocked, StorageUnsupported
 from statebackend.files import open_files
-from statebackend.files.paths import SUFFIX, SessionFiles, private_directory
+from statebackend.files.paths import SUFFIX, SessionFiles, make_private_directory
 from statebackend.files.record_locks import locked_by
 from statebackend.values import timestamps
 
@@ -129,7 +129,7 @@ def acquire(path: Path) -> Claim:
     system has no locks.
     """
     lock = SessionFiles(path).lock
-    private_directory(lock.parent)
+    make_private_directory(lock.parent)
     if lock.parent.is_symlink():
         raise StorageUnsupported(
             lock.parent, "is a symbolic link; the locks must lie in the folder"

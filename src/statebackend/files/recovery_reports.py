@@ -16,7 +16,7 @@ from statebackend.values import timestamps
 from statebackend.values.reports import Recovery, TableRecovery
 
 _REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
-NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+INVALID_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +83,7 @@ def read_of(path: Path) -> list[Recovery]:
     return _read(_reports_of(path))
 
 
-def without_known(
+def count_known_losses(
     tables: Iterable[TableRecovery], earlier: Sequence[Recovery]
 ) -> Iterator[TableRecovery]:
     """Return what was saved of each table, with the losses counted that *earlier* reports told."""
@@ -108,13 +108,13 @@ def _covered(first: int, last: int, told: Iterable[tuple[int, int]]) -> int:
     return count
 
 
-def tell_loss(path: Path) -> bool:
+def reports_loss(path: Path) -> bool:
     """Tell whether a report of the session file *path* tells of rows gone, or cannot be read."""
     for report in _reports_of(path):
         try:
             if from_text(report.read_text(encoding="utf-8"), report).partial:
                 return True
-        except (OSError, *NO_REPORT):
+        except (OSError, *INVALID_REPORT):
             return True
     return False
 
@@ -124,7 +124,7 @@ def _read(paths: Iterable[Path]) -> list[Recovery]:
     for path in paths:
         try:
             found.append(from_text(path.read_text(encoding="utf-8"), path))
-        except (OSError, *NO_REPORT) as error:
+        except (OSError, *INVALID_REPORT) as error:
             _log.warning("%s: is no report of a recovery: %s", path, error)
     return sorted(found, key=lambda one: (one.recovered_at, one.session_id), reverse=True)
 

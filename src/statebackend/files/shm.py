@@ -19,7 +19,7 @@ _COPY, _SUMMED = 48, 40
 
 
 @dataclass(frozen=True, slots=True)
-class WalIndex:
+class ShmHeader:
     """What an index says: the salts of the log that it is of, its page size (bytes), and frames."""
 
     salts: bytes
@@ -27,7 +27,7 @@ class WalIndex:
     committed: int
 
 
-def read(path: Path) -> WalIndex | None:
+def read(path: Path) -> ShmHeader | None:
     """Read the index beside the session file *path*; None where there is none to be believed.
 
     Plain file calls: only while this process has no connection on the session.
@@ -50,7 +50,7 @@ def read(path: Path) -> WalIndex | None:
     if version != _VERSION or not is_made or sums != _sums(head[:_SUMMED]):
         return None
     size = (page_size & 0xFE00) | (page_size & 1) << 16
-    return WalIndex(head[32:40], size, committed)
+    return ShmHeader(head[32:40], size, committed)
 
 
 def _sums(head: bytes) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from statebackend.files import shm
 from statebackend.files.paths import SessionFiles
-from statebackend.files.shm import WalIndex
+from statebackend.files.shm import ShmHeader
 
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _HEADER, _FRAME_HEADER = 32, 24
@@ -136,7 +136,7 @@ def _page_size(stored: bytes) -> int:
     return 65536 if size == 1 else size
 
 
-def _read(descriptor: int, page_size: int | None, index: WalIndex | None) -> Wal | None:
+def _read(descriptor: int, page_size: int | None, index: ShmHeader | None) -> Wal | None:
     head = os.pread(descriptor, _HEADER, 0)
     order, seed, salts = _header(head)
     if order is None:
@@ -155,7 +155,7 @@ def _read(descriptor: int, page_size: int | None, index: WalIndex | None) -> Wal
     return _judged(page_size, frames, salts, committed, sound_header=seed is not None)
 
 
-def _newest_salts(frames: list[_Read], index: WalIndex | None) -> bytes | None:
+def _newest_salts(frames: list[_Read], index: ShmHeader | None) -> bytes | None:
     """Return the salts of the log's last round, whose header is damaged; None without a frame.
 
     The first of them is counted up with each round. A frame whose own header was hit says nothing,

@@ -33,7 +33,7 @@ from statebackend.files.paths import (
     SessionFiles,
     fsync_directory,
     link_new,
-    private_directory,
+    make_private_directory,
     write_private,
 )
 from statebackend.files.sqlite_locks import SqliteLocks
@@ -61,10 +61,10 @@ def create(path: Path, meta_row: tuple[str | int | None, ...]) -> Session:
     errors.
     """
     with os_error(path), _span("create", path):
-        private_directory(path.parent)
+        make_private_directory(path.parent)
         held = claim.acquire(path)
         try:
-            if os.path.lexists(path) or header.leftover(path) is not None:
+            if os.path.lexists(path) or header.describe_leftover(path) is not None:
                 raise SessionExists(path.name.removesuffix(SUFFIX), path)
             _build(path, meta_row)
             with _unmade_on_error(path):
@@ -126,7 +126,7 @@ def _recovered(path: Path, held: Claim) -> Session:
     Before anything of SQLite may write: opening and closing a damaged file read-write would fold
     its log in and take the evidence away.
     """
-    if header.original_of(path) is not None:
+    if header.find_original(path) is not None:
         report = recover.recover(path)
     else:
         try:
@@ -205,7 +205,7 @@ def _span(name: str, path: Path) -> AbstractContextManager[None]:
 
 def _find(path: Path) -> None:
     if header.check_regular(path) is None:
-        if (left := header.leftover(path)) is not None:
+        if (left := header.describe_leftover(path)) is not None:
             raise SessionUnreadable(path, left)
         raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
     header.check_sidecars(path)

@@ -45,7 +45,7 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         telemetry.span("statebackend.recover", session_id=_stem(path), path=str(path)),
         _others_out(path) as descriptor,
     ):
-        begun = header.original_of(path)
+        begun = header.find_original(path)
         building = _Building(path)
         if begun is not None:
             reasons = _reasons_told(begun) or reasons or ("a recovery was interrupted",)
@@ -94,7 +94,7 @@ def look(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery:
         target = folder / path.name
         aside = folder / "aside.jsonl"
         with _typed_errors(target):
-            saved = salvage(header.original_of(path) or path, target, aside, _stem(path))
+            saved = salvage(header.find_original(path) or path, target, aside, _stem(path))
     if saved.empty:
         raise SessionUnreadable(path, "nothing can be saved of it")
     return _report(path, None, reasons, saved, aside=aside)
@@ -184,7 +184,7 @@ def _reasons_told(original: Path) -> tuple[str, ...]:
     try:
         text = _report_path(original).read_text(encoding="utf-8")
         return recovery_reports.from_text(text, _report_path(original)).reasons
-    except (OSError, *recovery_reports.NO_REPORT):
+    except (OSError, *recovery_reports.INVALID_REPORT):
         return ()
 
 
@@ -201,7 +201,7 @@ def _report(
 ) -> Recovery:
     report = original and _report_path(original)
     earlier = [one for one in recovery_reports.read_of(path) if one.report != report]
-    tables = tuple(recovery_reports.without_known(saved.tables, earlier))
+    tables = tuple(recovery_reports.count_known_losses(saved.tables, earlier))
     known = (
         f"{table.table}: {table.known} of the missing sequences were lost before, as an earlier "
         "recovery reported"

@@ -31,10 +31,10 @@ from statebackend.files.header import (
     check_meta_value,
     check_sidecars,
     check_version,
-    incomplete,
-    irregular,
-    leftover,
-    misnamed,
+    describe_leftover,
+    has_lost_rows,
+    irregular_file_error,
+    misnamed_file_error,
     page_size_of,
     read_header,
     refuse_unfinished,
@@ -163,7 +163,7 @@ def read_each(
                 continue
             except StateBackendError as error:
                 path = Path(name)
-                if not os.path.lexists(name) and leftover(path) is None:
+                if not os.path.lexists(name) and describe_leftover(path) is None:
                     continue
                 problem = getattr(error, "problem", None) or str(error)
                 one = BadSession(session_id=stem, path=path, problem=problem, error=error)
@@ -215,11 +215,11 @@ def _read(name: str, stem: str, scan: _Scan[_T], maybe_live: bool) -> _T:
         try:
             before = os.lstat(name)
         except FileNotFoundError:
-            if (left := leftover(Path(name))) is not None:
+            if (left := describe_leftover(Path(name))) is not None:
                 raise SessionUnreadable(Path(name), left) from None
             raise _Gone from None
         if not stat.S_ISREG(before.st_mode):
-            raise irregular(Path(name), before)
+            raise irregular_file_error(Path(name), before)
         if before.st_nlink > 1:
             refuse_unfinished(Path(name))
         if is_session_id(stem) is None:
@@ -398,9 +398,9 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) ->
     for column, value in zip(_META, found[0], strict=False):
         check_meta_value(name, column, value)
     if found[0][0] != stem:
-        raise misnamed(Path(name), found[0][0])
+        raise misnamed_file_error(Path(name), found[0][0])
     driver.text_factory = rows.text  # a row of another table does not flag the session
-    lost = marks.reported and incomplete(name)
+    lost = marks.reported and has_lost_rows(name)
     return rows.session_info(found[0], live=marks.live, incomplete=lost)
 
 

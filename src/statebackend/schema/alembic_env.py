@@ -120,7 +120,7 @@ def _closing(connection: Connection) -> Iterator[Connection]:
 @contextmanager
 def _new_schema() -> Iterator[Connection]:
     """Give an empty database at the last revision, also one that the program does not use yet."""
-    with _at_version(len(migrate.ladder(migrate.SESSIONS))) as connection:
+    with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
         _seed(engine.driver_of(connection))
         yield connection
 

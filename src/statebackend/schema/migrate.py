@@ -170,7 +170,7 @@ def scripts(chain: Chain | None = None) -> ScriptDirectory:
 
 
 @cache
-def ladder(chain: Chain) -> tuple[Callable[[SessionOperations], None], ...]:
+def load_steps(chain: Chain) -> tuple[Callable[[SessionOperations], None], ...]:
     """Return the steps of *chain*, read once per process: the first makes version 1.
 
     Raises ValueError where the revisions are not 0001, 0002 and so on in one line.
@@ -190,7 +190,7 @@ def _climb(connection: Connection, chain: Chain, found: int) -> None:
     with _import_unheard():
         from alembic.migration import MigrationContext
 
-    steps = ladder(chain)
+    steps = load_steps(chain)
     if len(steps) < chain.version:
         raise ValueError(f"the revisions in {chain.versions} end at version {len(steps)}")
     op = operations(MigrationContext.configure(connection, opts={"transactional_ddl": True}))

@@ -33,7 +33,7 @@ def restart_wal(driver: sqlite3.Connection) -> bool:
         driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
-def remove_stale_wal(path: Path, *, fold: bool) -> None:
+def remove_stale_wal(path: Path, *, may_checkpoint: bool) -> None:
     """Do what the last connection does as it closes, where two of them closed at once.
 
     Each then took the other for the last one, and left the log behind: an empty one, or, of a
@@ -43,7 +43,7 @@ def remove_stale_wal(path: Path, *, fold: bool) -> None:
     for _ in range(_ATTEMPTS):
         if not SessionFiles(path).wal.exists() or SessionFiles(path).lock.exists():
             return
-        if not fold and has_wal(path):
+        if not may_checkpoint and has_wal(path):
             return
         with only_here(path) as only:
             if not only or is_read_elsewhere(path):

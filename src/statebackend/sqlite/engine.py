@@ -91,7 +91,7 @@ def close_reader(connection: Connection, path: Path) -> None:
             with suppress(sqlite3.Error):
                 stack.enter_context(closing(checkpoint.last_connection(path, "mode=ro")))
         close(connection)
-    checkpoint.remove_stale_wal(path, fold=False)
+    checkpoint.remove_stale_wal(path, may_checkpoint=False)
 
 
 def read_by_default(connection: Connection) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
-from statebackend.files.header import check_meta_value, check_not_newer, check_version, misnamed
+from statebackend.files.header import (
+    check_meta_value,
+    check_not_newer,
+    check_version,
+    misnamed_file_error,
+)
 from statebackend.files.paths import SUFFIX, sqlite_uri
 from statebackend.sqlite.faults import read_error, storage_error
 from statebackend.sqlite.read_mode import IMMUTABLE
@@ -195,6 +200,6 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
         raise SessionDamaged(path, ("session_meta holds no id",))
     check_meta_value(path, "session_id", stored)
     if stored != session_id:
-        raise misnamed(path, stored)
+        raise misnamed_file_error(path, stored)
     for name, value in values.items():
         check_meta_value(path, name, value)

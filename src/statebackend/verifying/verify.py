@@ -68,7 +68,7 @@ _STOPPING = {"file", "sidecar", "unfinished", "header", "log", "version"}
 def _of_names(path: Path) -> Iterator[Finding]:
     try:
         found = header.check_regular(path)
-        if found is None and (left := header.leftover(path)) is not None:
+        if found is None and (left := header.describe_leftover(path)) is not None:
             raise SessionUnreadable(path, left)
     except SessionUnreadable as error:
         yield Finding(severity="problem", what="file", text=error.problem)
