@@ -347,21 +347,21 @@ def test_a_log_with_a_broken_frame_is_refused(tmp_path: Path) -> None:
     """SQLite would leave four transactions out and say nothing."""
     path = logged(tmp_path)
     turn(log_of(path), commits(path)[1][0] + 200)
-    assert "4 transactions behind a broken frame" in problem(path)
+    assert "4 transactions are behind a broken frame" in problem(path)
 
 
 def test_a_log_with_pages_of_another_size_is_refused(tmp_path: Path) -> None:
     """It is no part of this file."""
     path, other = logged(tmp_path), logged(tmp_path, 512, OTHER_ID)
     log_of(other).replace(log_of(path))
-    assert "pages of another size" in problem(path)
+    assert "another page size" in problem(path)
 
 
 def test_another_sessions_log_is_refused(tmp_path: Path) -> None:
     """It has other events under the same sequences."""
     path, other = logged(tmp_path), logged(tmp_path, session_id=OTHER_ID)
     log_of(other).replace(log_of(path))
-    assert "another session's events" in problem(path)
+    assert "events of another session" in problem(path)
 
 
 def test_an_older_log_is_refused(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_another_sessions_log_without_events_is_refused(tmp_path: Path) -> None:
     with backend.create("default") as other:
         other.set_status(SessionStatus.COMPLETED)
         log_of(path).write_bytes(log_of(path_of(backend, other.session_id)).read_bytes())
-        assert "is another session's" in problem(path)
+        assert "belongs to another session" in problem(path)
 
 
 def test_a_file_torn_while_its_log_was_folded_in_is_let_pass(tmp_path: Path) -> None:
