@@ -57,7 +57,7 @@ def _look(directory: Path) -> dict[str, os.stat_result]:
 
 @contextmanager
 def _catalogue(lab: Lab, count: int) -> Iterator[tuple[Catalogue, str]]:
-    """Give the filled catalogue of so many sessions, and one of them that has children."""
+    """Give the filled catalogue of *count* sessions, and one of them that has children."""
     with many_sessions(lab, count) as directory, lab.folder() as cache, cache_in(cache):
         root = _make_family(directory)
         time.sleep(0.2)  # what changed just now may not be relied on

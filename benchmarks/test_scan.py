@@ -21,7 +21,7 @@ SIZES = (100, 1_000)
 
 @pytest.fixture(params=SIZES, scope="module")
 def directory(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Give a folder of so many sessions."""
+    """Give a folder with *count* sessions."""
     with scan_times.made_sessions(request.param) as made:
         yield made
 

@@ -18,10 +18,10 @@ class TableRecovery:
 
     ``kept`` counts the rows in the new file. ``missing`` holds the first and last of each range of
     sequences that were given and are not kept; it is empty for a table without a sequence.
-    ``known`` counts those of them that an earlier recovery of the session told already.
+    ``known`` counts those that an earlier recovery of the session reported already.
     ``routes`` counts the rows by what saved them: ``page``, ``carved``, ``older image``, ``index``
-    or ``derived``. ``repaired`` rows had a value put right, which the report's notes tell;
-    ``doubtful`` ones are kept with a value that may be wrong, which they tell too. ``orphaned``
+    or ``derived``. ``repaired`` rows had a value corrected, ``doubtful`` ones are kept with a value
+    that may be wrong; the report's notes name both. ``orphaned``
     ones are kept although their event is lost; ``set_aside`` ones break the schema or contradict
     others, and are in the side file instead.
     """
@@ -38,7 +38,7 @@ class TableRecovery:
 
     @property
     def lost(self) -> int:
-        """Count the sequences that were given and are not kept, without those known before."""
+        """Count the sequences that were given out and are not kept, without those known before."""
         return sum(last - first + 1 for first, last in self.missing) - self.known
 
 
@@ -46,12 +46,12 @@ class TableRecovery:
 class Recovery:
     """The report of one recovery: what was saved of a damaged session, and where the rest is.
 
-    ``path`` is the session's file, ``original`` the damaged one, kept beside it with its log;
+    ``path`` is the session's file, ``original`` the damaged one, kept beside it with its WAL;
     ``report`` is the file that holds this report, ``aside`` the one with the rows set aside (None
-    when there are none). The first two are None when only a look was asked for. ``reasons`` is
-    what the check found, ``derived`` names the columns of ``session_meta`` that were worked out
-    from other rows, ``notes`` tells each repair, in at most 100 lines, and ``uncounted`` says why
-    rows may be gone that nobody can count.
+    when there are none). ``original`` and ``report`` are None for a partial read, which changes
+    nothing. ``reasons`` are the findings of the check, ``derived`` names the columns of
+    ``session_meta`` that were derived from other rows, ``notes`` lists each repair in at most 100
+    lines, and ``uncounted`` says why an unknown number of rows may be lost.
     """
 
     session_id: str
@@ -68,7 +68,7 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every row is kept as it was."""
+        """Return whether every row was kept unchanged."""
         return not (self.derived or self.uncounted) and not any(
             table.missing or table.repaired or table.doubtful or table.orphaned or table.set_aside
             for table in self.tables
@@ -76,10 +76,10 @@ class Recovery:
 
     @property
     def partial(self) -> bool:
-        """Tell whether rows are gone: missing, set aside, without their event, or worked out anew.
+        """Return whether rows are lost: missing, set aside, without their event, or derived.
 
-        A row that is kept with a value put right is not gone. Without any table, all of them are;
-        where rows may be gone that nobody can count, they count as gone.
+        A row that is kept with a corrected value is not lost. Without any table, all rows are lost;
+        rows that may be lost in an unknown number count as lost.
         """
         return bool(not self.tables or self.derived or self.uncounted) or any(
             table.missing or table.orphaned or table.set_aside for table in self.tables
@@ -91,12 +91,12 @@ Severity = Literal["damage", "problem", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that the check of a session file found.
+    """One finding of the check of a session file.
 
-    ``damage``: the bytes cannot be trusted, and opening the session for writing salvages it.
-    ``problem``: it can be opened, but something needs a person. ``note``: good to know.
-    ``what`` is a short word that stays the same, ``text`` one line, ``count`` the number of rows,
-    references or places that it is about.
+    ``severity`` is ``damage`` (the bytes cannot be trusted; opening for writing salvages the
+    session), ``problem`` (it can be opened, but needs a person) or ``note`` (for information).
+    ``what`` is a stable code, ``text`` one line, ``count`` the number of rows, references or places
+    concerned.
     """
 
     severity: Severity
@@ -106,7 +106,7 @@ class Finding:
 
 
 class ReapOutcome(StrEnum):
-    """What became of one session. Only ``reaped`` changed it."""
+    """The outcome for one session. Only ``reaped`` changed it."""
 
     REAPED = "reaped"
     STALE = "stale"
