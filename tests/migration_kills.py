@@ -27,7 +27,7 @@ from alembic.migration import MigrationContext
 from statebackend import StateBackend
 from statebackend.opening import write
 from statebackend.schema import migrate
-migrate.ladder(migrate.SESSIONS)
+migrate.load_steps(migrate.SESSIONS)
 for line in sys.stdin:
     folder, session_id, seconds = line.split()
     started = time.monotonic()

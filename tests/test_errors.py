@@ -32,7 +32,7 @@ EXAMPLES = [
     errors.SchemaOutdated(PATH, 1, 2, "another writer has it"),
     errors.MigrationFailed(PATH, 1, 2, "no such column"),
     errors.SessionDamaged(PATH, ("page 3 is wrong", "page 4 too")),
-    errors.SessionUnreadable(PATH, "is not a plain file"),
+    errors.SessionUnreadable(PATH, "is not a regular file"),
     errors.StorageError(PATH, "denied"),
     errors.StorageFull(PATH, "no room left"),
     errors.StorageBusy(PATH, "is locked"),

@@ -199,7 +199,7 @@ def test_a_blob_for_a_time_is_a_flagged_row(backend: StateBackend) -> None:
     found = {one.session_id: one for one in backend.list()}
     flagged = found[damaged.stem]
     assert isinstance(flagged, BadSession)
-    assert "started_at is of another type" in flagged.problem
+    assert "started_at has the wrong type" in flagged.problem
     assert isinstance(found[sound.stem], SessionInfo)
     with backend.read(sound.stem) as view:
         assert {type(event.timestamp) for event in view.events()} == {str}

@@ -126,7 +126,7 @@ def test_a_pipe_beside_a_session_blocks_nobody(backend: StateBackend, ending: st
     thread.start()
     thread.join(30)
     assert not thread.is_alive()
-    assert all("not a plain file" in error for error in errors)
+    assert all("not a regular file" in error for error in errors)
     assert len(errors) >= 2
 
 
@@ -147,7 +147,7 @@ def test_a_copy_under_another_id_is_not_to_be_renamed_over_the_session(
     path = path_of(backend, new(backend))
     other = path.with_name("01ARZ3NDEKTSV4RRFFQ69G5FAV.sqlite")
     shutil.copyfile(path, other)
-    with pytest.raises(SessionUnreadable, match="move it out"):
+    with pytest.raises(SessionUnreadable, match="move this copy out"):
         backend.open(other.stem)
     path.unlink()
     with pytest.raises(SessionUnreadable, match="rename it back"):

@@ -177,7 +177,7 @@ def test_an_index_that_says_something_else_makes_an_entry_void(
     index.symlink_to(tmp_path / "index")
     scanning = StateBackend(backend.directory, catalogue=False)
     assert told(list(backend.list(roots=True))) == told(list(scanning.list(roots=True)))
-    assert "-shm is not a plain file" in told(list(backend.list(roots=True)))[0][1]
+    assert "-shm is not a regular file" in told(list(backend.list(roots=True)))[0][1]
 
 
 def test_progress_is_told(backend: StateBackend) -> None:

@@ -225,7 +225,7 @@ def test_a_bad_report_marks_its_session(backend: StateBackend, cli: Cli, command
     assert session_id in result.stdout
     told = cli("doctor")
     assert told.exit_code == 1
-    assert "is no report of a recovery" in told.stderr
+    assert "is not a readable recovery report" in told.stderr
     assert "rows were lost to damage" in told.stdout
     assert "no report can be read" in told.stdout
 

@@ -144,7 +144,7 @@ def test_a_full_disk_at_a_migration_keeps_the_old_file(tmp_path: Path) -> None:
         with program_of(make_chain(tmp_path / "program", 5)):
             ballast = Ballast(disk, leave=40_000)
             for use in (backend.open, backend.read):
-                with pytest.raises(Exception, match="no room left") as caught:
+                with pytest.raises(Exception, match="no space left") as caught:
                     use(path.stem)
                 assert type(caught.value).__module__ == "statebackend.errors"
             assert path.read_bytes() == before
@@ -166,7 +166,7 @@ def test_a_full_disk_at_an_import_leaves_whole_sessions(root: Path, tmp_path: Pa
         ballast = Ballast(disk, leave=10_000)
         report = small.import_transcripts([sample])
         problems = [file.problem for file in report.files if file.problem is not None]
-        assert any(f"{disk}" in one and "no room left" in one for one in problems)
+        assert any(f"{disk}" in one and "no space left" in one for one in problems)
         ballast.drop()
         for info in small.list():
             assert isinstance(info, SessionInfo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from statebackend import SessionDamaged, StateBackend, StorageBusy, StorageFull
-from statebackend.sqlite import private_copy
+from statebackend import StateBackend, StorageBusy
+from statebackend.sqlite.read_mode import IMMUTABLE, checked_read_mode
 from tests.crash import rights
-from tests.crash.kernel import Ballast, needs_root, small_disk
+from tests.crash.kernel import needs_root, small_disk
 from tests.crash.processes import run
 from tests.session_files import (
     call,
@@ -24,7 +24,6 @@ from tests.session_files import (
     modes,
     new,
     path_of,
-    rows_of,
     snapshot,
 )
 
@@ -32,6 +31,10 @@ pytestmark = [pytest.mark.crash, pytest.mark.conformance("SB-38")]
 
 READABLE = {"list": "SessionInfo", "read": 5, "partial": 5, "copy": 1}
 REFUSED = {"open": "StorageError named", "create": "StorageError named"}
+NO_SHM = {
+    "list": "BadSession",
+    **dict.fromkeys(("read", "partial", "copy"), "StorageError named"),
+}
 
 
 @pytest.fixture
@@ -49,39 +52,44 @@ def closed(backend: StateBackend) -> str:
     return full(backend)
 
 
-def with_a_log(backend: StateBackend) -> str:
-    """Make one all of whose events are in the log of a killed writer."""
+def with_a_wal(backend: StateBackend) -> str:
+    """Make one all of whose events are in the WAL of a killed writer."""
     return killed_writer(backend)
 
 
-def without_the_index(backend: StateBackend) -> str:
-    """Make one whose log has no index, as after a restore from an archive."""
+def without_the_shm(backend: StateBackend) -> str:
+    """Make one with a WAL but without a shm, as after a restore from an archive."""
     session_id = killed_writer(backend)
     Path(f"{path_of(backend, session_id)}-shm").unlink()
     return session_id
 
 
-MAKERS = [closed, with_a_log, without_the_index]
+MAKERS = pytest.mark.parametrize(
+    ("make", "answers"),
+    [(closed, READABLE), (with_a_wal, READABLE), (without_the_shm, NO_SHM)],
+)
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@MAKERS
 def test_a_folder_of_another_user_is_read(
-    open_folder: Path, make: Callable[[StateBackend], str]
+    open_folder: Path, make: Callable[[StateBackend], str], answers: dict[str, object]
 ) -> None:
-    """All events are seen, those in the log too; writing is refused; nothing is changed."""
+    """Every event is shown or none; writing is refused; nothing is changed."""
     backend = StateBackend(open_folder / "sessions")
     session_id = make(backend)
     for path in (backend.directory, *backend.directory.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
     before = snapshot(backend.directory)
     (said,) = run(rights.use_as_nobody, backend.directory, session_id)
-    assert said == READABLE | REFUSED
+    assert said == answers | REFUSED
     assert snapshot(backend.directory) == before
 
 
 @needs_root
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_read_only_mount_is_read(tmp_path: Path, make: Callable[[StateBackend], str]) -> None:
+@MAKERS
+def test_a_read_only_mount_is_read(
+    tmp_path: Path, make: Callable[[StateBackend], str], answers: dict[str, object]
+) -> None:
     """The same where the kernel refuses every change; after a remount it is written again."""
     disk = tmp_path / "disk"
     with small_disk(disk, 4096):
@@ -90,7 +98,7 @@ def test_a_read_only_mount_is_read(tmp_path: Path, make: Callable[[StateBackend]
         before = snapshot(backend.directory)
         remount(disk, "ro")
         (said,) = run(rights.use, backend.directory, session_id)
-        assert said == READABLE | REFUSED
+        assert said == answers | REFUSED
         assert snapshot(backend.directory) == before
         remount(disk, "rw")
         with backend.open(session_id) as session:
@@ -205,62 +213,39 @@ def test_a_user_who_may_start_no_thread_is_told(open_folder: Path) -> None:
     assert events == ["kept"]
 
 
-# ── The private copy ─────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def archived(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a session file that this user may not write, by the answers of ``os.access``."""
+    path = path_of(backend, full(backend))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda name, mode: mode != os.W_OK and access(name, mode))
+    return path
 
 
-def test_a_copy_holds_what_is_in_the_log_and_goes(backend: StateBackend) -> None:
-    """It is one file for its owner, and the original is as it was."""
-    path = path_of(backend, killed_writer(backend))
-    before = snapshot(backend.directory)
-    with private_copy.made(path) as copy:
-        assert [one.name for one in copy.parent.iterdir()] == [path.name]
-        assert copy.parent.stat().st_mode & 0o077 == 0
-        assert [len(rows) for rows in rows_of(copy).values()] == [5, 1, 1, 2, 3]
-    assert not copy.parent.exists()
-    assert snapshot(backend.directory) == before
-
-
-def test_a_file_that_goes_on_changing_is_busy(
-    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_changes_between_two_reads_is_busy(
+    backend: StateBackend, archived: Path
 ) -> None:
-    """A copy of half a change is never read."""
-    path = path_of(backend, full(backend))
-    copyfileobj = shutil.copyfileobj
-
-    def changing(*arguments: object) -> None:
-        copyfileobj(*arguments)  # type: ignore[arg-type]
-        with path.open("ab") as file:
-            file.write(bytes(4096))
-
-    monkeypatch.setattr(shutil, "copyfileobj", changing)
-    with pytest.raises(StorageBusy) as caught, private_copy.made(path):
-        pass
-    assert caught.value.path == path
+    """A view of it ends; a new one shows what is there now."""
+    with backend.read(archived.stem) as view:
+        assert view.counts().events == 5
+        archived.touch()
+        with pytest.raises(StorageBusy) as caught:
+            view.counts()
+        assert caught.value.path == archived
+    with backend.read(archived.stem) as view:
+        assert view.counts().events == 5
 
 
-def test_a_copy_of_what_is_no_database_is_damage(backend: StateBackend) -> None:
-    """Told of the original."""
-    path = path_of(backend, full(backend))
-    path.write_bytes(b"noise" * 1000)
-    with pytest.raises(SessionDamaged) as caught, private_copy.made(path):
-        pass
-    assert caught.value.path == path
+def test_a_file_that_changes_during_a_read_is_busy(backend: StateBackend, archived: Path) -> None:
+    """What was read may be a mix of old and new pages, so it is not returned."""
+    with backend.read(archived.stem) as view, pytest.raises(StorageBusy), view.orm() as orm:
+        orm.connection()
+        Path(f"{archived}-wal").write_bytes(b"a writer has come")
 
 
-@needs_root
-def test_a_full_temporary_folder_is_named(
-    backend: StateBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk that is full is not that of the session."""
-    path = path_of(backend, full(backend))
-    disk = tmp_path / "disk"
-    with small_disk(disk, 256):
-        monkeypatch.setattr(tempfile, "tempdir", str(disk))
-        ballast = Ballast(disk, leave=8192)
-        with pytest.raises(StorageFull) as caught, private_copy.made(path):
-            pass
-        assert disk in caught.value.path.parents
-        ballast.drop()
-        with private_copy.made(path) as copy:
-            assert copy.exists()
-        assert list(disk.iterdir()) == []
+def test_a_file_that_changes_during_a_scan_is_busy(archived: Path) -> None:
+    """An error of SQLite from half of a change does not count as damage."""
+    with pytest.raises(StorageBusy), checked_read_mode(archived) as parameters:
+        assert parameters == IMMUTABLE
+        archived.touch()
+        raise sqlite3.DatabaseError

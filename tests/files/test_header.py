@@ -100,7 +100,7 @@ def test_a_finished_journal_is_nothing(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 32, b"\0" * 5000, b"noise" * 50])
-def test_a_log_that_is_none_says_nothing(path: Path, content: bytes) -> None:
+def test_a_wal_that_is_none_says_nothing(path: Path, content: bytes) -> None:
     """Too short, or without SQLite's mark."""
     path.with_name(path.name + "-wal").write_bytes(content)
     assert header.read_header(path).user_version == 1
@@ -111,7 +111,7 @@ def test_a_log_that_is_none_says_nothing(path: Path, content: bytes) -> None:
 def test_a_byte_too_many_is_seen_whatever_lies_beside_it(
     backend: StateBackend, content: bytes | None
 ) -> None:
-    """Only a log that holds the page makes it whole again."""
+    """Only a WAL that holds the page makes it whole again."""
     path = path_of(backend, full(backend))
     path.write_bytes(path.read_bytes() + b"x")
     if content is not None:
@@ -125,8 +125,8 @@ def test_a_byte_too_many_is_seen_whatever_lies_beside_it(
         assert session.recovery.complete
 
 
-def test_a_part_of_a_page_that_its_log_holds_is_folded_again(backend: StateBackend) -> None:
-    """Of another page that the log does not hold, it is damage."""
+def test_a_torn_page_that_the_wal_holds_is_no_damage(backend: StateBackend) -> None:
+    """Of another page that the WAL does not hold, it is damage."""
     path = path_of(backend, killed_writer(backend))
     log = wal.read(path, 4096)
     assert log is not None
@@ -140,14 +140,14 @@ def test_a_part_of_a_page_that_its_log_holds_is_folded_again(backend: StateBacke
         header.read_header(path)
 
 
-def test_the_log_of_a_killed_writer(backend: StateBackend) -> None:
-    """Its version is read from the log's last committed header page."""
+def test_the_wal_of_a_killed_writer(backend: StateBackend) -> None:
+    """Its version is read from the WAL's last committed header page."""
     path = path_of(backend, killed_writer(backend))
     assert header.has_wal(path)
     assert header.read_header(path).user_version == 1
 
 
-def test_a_log_cut_in_its_first_frame_says_nothing(backend: StateBackend) -> None:
+def test_a_wal_cut_in_its_first_frame_says_nothing(backend: StateBackend) -> None:
     """There is no whole frame in it."""
     path = path_of(backend, killed_writer(backend))
     os.truncate(path.with_name(path.name + "-wal"), 100)
@@ -182,15 +182,17 @@ def test_a_count_that_sqlite_does_not_believe_says_nothing(
     header.check_bytes(str(path), path.stat().st_size)
 
 
-def test_a_log_may_count_the_pages(path: Path) -> None:
-    """While a writer folds its log, the file grows before page 1 says so."""
+def test_a_wal_may_count_the_pages(path: Path) -> None:
+    """While a writer checkpoints, the file grows before page 1 says so."""
     patch(path, 28, b"\0\0\0\1")
     path.with_name(path.name + "-wal").write_bytes(b"\0")
     header.read_header(path)
 
 
-def test_a_fold_during_the_look_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer was at its close: its log is gone by the time it is asked for."""
+def test_a_checkpoint_during_the_check_is_no_damage(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer was at its close: its WAL is gone by the time it is asked for."""
     whole = path.read_bytes()
     patch(path, 28, b"\0\0\0\1")
 
@@ -215,18 +217,18 @@ def test_only_a_plain_file_is_a_session(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_a_session(backend: StateBackend) -> None:
-    """A damaged original, a log and a journal are told; nothing else is a leftover."""
+    """A damaged original, a WAL and a journal are told; nothing else is a leftover."""
     path = path_of(backend, new(backend))
-    assert header.leftover(path) is None
+    assert header.describe_leftover(path) is None
     for ending in header.LEFTOVERS:
         left = path.with_name(path.name + ending)
         left.write_bytes(b"")
-        assert header.leftover(path) == header.LEFTOVERS[ending]
+        assert header.describe_leftover(path) == header.LEFTOVERS[ending]
         left.unlink()
 
 
 def test_frames_from_before_a_reset_do_not_count(backend: StateBackend) -> None:
-    """A log that was begun anew still holds the newer version of before, behind its end."""
+    """A WAL that was begun anew still holds the newer version of before, behind its end."""
     path = path_of(backend, full(backend))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -242,7 +244,7 @@ def test_frames_from_before_a_reset_do_not_count(backend: StateBackend) -> None:
     assert header.read_header(copied).user_version == 1
 
 
-def test_a_log_that_is_begun_anew_during_the_look_is_not_believed(
+def test_a_wal_that_is_begun_anew_during_the_look_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where page 1 lay, another page may lie by then, whole, whose bytes are no version."""
@@ -295,17 +297,17 @@ def test_a_large_file_is_read_ahead_in_pieces(path: Path) -> None:
 def test_an_original_is_known_by_its_second_name(path: Path) -> None:
     """Not by a name alone, and a missing file has none."""
     corrupt = path.with_name(path.name + ".corrupt")
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
     corrupt.write_bytes(b"")
     os.link(path, path.with_name("other"))
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
     second = path.with_name(path.name + ".corrupt.2")
     os.link(path, second)
-    assert header.original_of(path) is None, "a link by hand is no recovery"
+    assert header.find_original(path) is None, "a link by hand is no recovery"
     second.with_name(second.name + ".json").touch()
-    assert header.original_of(path) == second
+    assert header.find_original(path) == second
     path.unlink()
-    assert header.original_of(path) is None
+    assert header.find_original(path) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what is in memory")

@@ -46,10 +46,10 @@ def test_a_uri_opens_the_very_file(tmp_path: Path, name: str) -> None:
 def test_private_folders_are_made_with_their_parents(tmp_path: Path) -> None:
     """What is made is 0700; what was there stays as it was."""
     tmp_path.chmod(0o755)
-    paths.private_directory(tmp_path / "a" / "b")
+    paths.make_private_directory(tmp_path / "a" / "b")
     found = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("", "a", "a/b")]
     assert found == [0o755, 0o700, 0o700]
-    paths.private_directory(tmp_path / "a" / "b")
+    paths.make_private_directory(tmp_path / "a" / "b")
 
 
 def test_a_folder_made_by_somebody_else_meanwhile_is_fine(
@@ -58,7 +58,7 @@ def test_a_folder_made_by_somebody_else_meanwhile_is_fine(
     """Two processes that create the first session at once both go on."""
     (tmp_path / "a").mkdir()
     monkeypatch.setattr(Path, "is_dir", lambda self: self == tmp_path)
-    paths.private_directory(tmp_path / "a")
+    paths.make_private_directory(tmp_path / "a")
 
 
 def test_link_new_never_replaces(tmp_path: Path) -> None:

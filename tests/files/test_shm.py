@@ -1,4 +1,4 @@
-"""A log that was cut although its index says what was committed; and indexes that say nothing."""
+"""A WAL that was cut although its shm counts more frames; and shm files that do not count."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def left(backend: StateBackend, tmp_path: Path) -> tuple[Path, list[Files]]:
 
 
 def frames(files: Files) -> int:
-    """Return how many frames a log holds."""
+    """Return how many frames a WAL holds."""
     return (len(files["-wal"]) - 32) // FRAME
 
 
-def test_an_index_counts_the_frames_of_its_log(left: tuple[Path, list[Files]]) -> None:
+def test_a_shm_counts_the_frames_of_its_wal(left: tuple[Path, list[Files]]) -> None:
     """After each commit, all that there are."""
     path, states = left
     for files in states:
@@ -43,14 +43,14 @@ def test_an_index_counts_the_frames_of_its_log(left: tuple[Path, list[Files]]) -
         log = wal.read(path)
         assert log is not None
         assert (len(log.live), log.lost_frames, log.tail) == (frames(files), 0, ())
-        assert shm.read(path) == shm.WalIndex(files["-wal"][16:24], 4096, frames(files))
+        assert shm.read(path) == shm.ShmHeader(files["-wal"][16:24], 4096, frames(files))
 
 
 @pytest.mark.parametrize("kept", ["none", "a byte too few", "in the middle", "broken at the end"])
-def test_a_log_that_was_cut_within_committed_frames_is_damage(
+def test_a_wal_that_was_cut_within_committed_frames_is_damage(
     left: tuple[Path, list[Files]], kept: str
 ) -> None:
-    """Not what a cut of the power leaves: the index would be older, or as old."""
+    """Not what a power cut leaves: the shm would be older, or as old."""
     path, states = left
     files = states[-1]
     log = files["-wal"]
@@ -113,10 +113,10 @@ def _of_another_log(files: Files, states: list[Files]) -> bytes:
 
 
 @pytest.mark.parametrize("index", [_none, _zeros, _short, _half_written, _flipped, _of_another_log])
-def test_an_index_that_is_not_to_be_believed_says_nothing(
+def test_a_shm_that_is_not_to_be_believed_says_nothing(
     left: tuple[Path, list[Files]], index: object
 ) -> None:
-    """A cut log is then what a cut of the power leaves."""
+    """A cut WAL is then what a power cut leaves."""
     path, states = left
     files = {**states[-1], "-wal": states[-1]["-wal"][:-1]}
     made = index(files, states)  # type: ignore[operator]
@@ -127,10 +127,10 @@ def test_an_index_that_is_not_to_be_believed_says_nothing(
         assert session.counts().events == 5
 
 
-def test_after_a_cut_of_the_power_an_index_is_never_newer_than_its_log(
+def test_after_a_power_cut_a_shm_is_never_newer_than_its_wal(
     left: tuple[Path, list[Files]],
 ) -> None:
-    """It may have been written at any time before, and the log be torn behind what it counts."""
+    """It may have been written at any time before, and the WAL be torn behind what it counts."""
     path, states = left
     for at, older in enumerate(states[:-1]):
         synced = 32 + frames(older) * FRAME
@@ -145,10 +145,10 @@ def test_after_a_cut_of_the_power_an_index_is_never_newer_than_its_log(
 
 
 @pytest.mark.parametrize("log", [None, b""])
-def test_beside_no_log_an_index_says_nothing(
+def test_beside_no_wal_a_shm_says_nothing(
     left: tuple[Path, list[Files]], log: bytes | None
 ) -> None:
-    """If the power goes as a session is closed, its index may come back without the log."""
+    """If the power goes as a session is closed, its shm may come back without the WAL."""
     path, states = left
     files = {**states[-1], "-wal": log or b""}
     if log is None:
@@ -158,10 +158,10 @@ def test_beside_no_log_an_index_says_nothing(
         assert session.recovery is None
 
 
-def test_a_log_that_is_begun_anew_meanwhile_lost_nothing(
+def test_a_wal_that_is_begun_anew_meanwhile_lost_nothing(
     left: tuple[Path, list[Files]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the index says counts only if it says so before and after."""
+    """What the shm says counts only if it says so before and after."""
     path, states = left
     put({**states[-1], "-wal": states[0]["-wal"]}, path)
     read = shm.read
@@ -172,7 +172,7 @@ def test_a_log_that_is_begun_anew_meanwhile_lost_nothing(
     assert (log.lost_frames, len(log.live), said) == (0, frames(states[0]), [])
 
 
-def test_an_index_that_is_a_link_is_not_followed(left: tuple[Path, list[Files]]) -> None:
+def test_a_shm_that_is_a_link_is_not_followed(left: tuple[Path, list[Files]]) -> None:
     """What it says is another session's."""
     path, states = left
     put(states[-1], path)

@@ -105,8 +105,8 @@ def test_the_check_tells_every_one(path: Path) -> None:
     ("column", "value", "problem"),
     [
         ("profile", "CAST(x'ff' AS TEXT)", "session_meta.profile is not UTF-8"),
-        ("depth", "x''", "session_meta.depth is of another type"),
-        ("session_id", "CAST(session_id AS BLOB)", "session_meta.session_id is of another type"),
+        ("depth", "x''", "session_meta.depth has the wrong type"),
+        ("session_id", "CAST(session_id AS BLOB)", "session_meta.session_id has the wrong type"),
     ],
 )
 def test_the_row_of_the_session_itself_is_damage(

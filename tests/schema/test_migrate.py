@@ -538,7 +538,7 @@ def test_threads_migrate_many_files_at_once(
         folder = StateBackend(backend.directory.parent / f"round-{one_round}")
         folder.directory.mkdir(mode=0o700)
         ids = [_renamed(folder, number) for number in range(8)]
-        migrate.ladder.cache_clear()
+        migrate.load_steps.cache_clear()
         with program_of(chain), ThreadPoolExecutor(8) as pool:
             list(pool.map(partial(_open, folder), ids))
         for session_id in ids:

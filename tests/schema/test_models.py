@@ -6,6 +6,7 @@ from sqlalchemy import orm
 
 from statebackend.schema import migrate, models
 from statebackend.sqlite import engine
+from statebackend.values import tables
 from tests.session_files import START
 
 
@@ -55,12 +56,16 @@ def test_many_rows_are_inserted_at_once_and_get_their_sequences() -> None:
         connection.close()
 
 
-def test_the_base_maps_five_tables_and_nothing_else() -> None:
-    """The names are the specification's."""
-    assert sorted(models.Base.metadata.tables) == [
-        "cost_ledger",
-        "events",
-        "plan_items",
-        "producers",
-        "session_meta",
-    ]
+def test_the_models_map_the_listed_tables_and_columns() -> None:
+    """``values.tables`` is the only hand-written list; names and order are the same."""
+    mapped = {
+        table.name: tuple(column.name for column in table.columns)
+        for table in models.Base.metadata.tables.values()
+    }
+    assert mapped == tables.COLUMNS
+    assert set(mapped) == tables.TABLES
+
+
+def test_every_table_but_session_meta_is_append_only() -> None:
+    """SB-10 and SB-20: one row of one table is ever updated."""
+    assert {"events", "cost_ledger", "plan_items", "producers"} == tables.APPEND_ONLY

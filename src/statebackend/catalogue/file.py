@@ -23,7 +23,7 @@ from statebackend.catalogue import schema
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.soundness import Unsound
 from statebackend.errors import StorageBusy, StorageError
-from statebackend.files.paths import cache_directory, private_directory, sqlite_uri
+from statebackend.files.paths import cache_directory, make_private_directory, sqlite_uri
 from statebackend.sqlite.faults import os_error, primary_code, storage_error
 
 _log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ def _remove(path: Path) -> None:
 def _alone(path: Path, directory: Path) -> Iterator[None]:
     """Make the cache folder, and keep others from building in it inside the block."""
     try:
-        private_directory(path.parent)
+        make_private_directory(path.parent)
         if directory.exists() and path.parent.samefile(directory):
             raise StorageError(path, "would lie among the sessions; set XDG_CACHE_HOME elsewhere")
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from statebackend.errors import SessionLocked, StorageUnsupported
 from statebackend.files import open_files
-from statebackend.files.paths import SUFFIX, SessionFiles, private_directory
+from statebackend.files.paths import SessionFiles, make_private_directory
 from statebackend.files.record_locks import locked_by
 from statebackend.values import timestamps
 
@@ -129,7 +129,7 @@ def acquire(path: Path) -> Claim:
     system has no locks.
     """
     lock = SessionFiles(path).lock
-    private_directory(lock.parent)
+    make_private_directory(lock.parent)
     if lock.parent.is_symlink():
         raise StorageUnsupported(
             lock.parent, "is a symbolic link; the locks must lie in the folder"
@@ -194,7 +194,7 @@ def _lock(path: Path, lock: Path) -> _Descriptor:
         descriptor = file.number
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             file.close()
-            raise StorageUnsupported(lock, "is not a plain file, so it cannot be a lock")
+            raise StorageUnsupported(lock, "is not a regular file, so it cannot be a lock")
         try:
             with suppress(OSError):  # another user's file, or a file system without modes
                 os.fchmod(descriptor, 0o600)
@@ -222,7 +222,7 @@ def _has_name(descriptor: int, path: Path) -> bool:
 
 
 def _write(descriptor: int, holder: Holder) -> None:
-    import json  # late: most processes only read, and meet no lock
+    import json  # late: most processes only read and take no claim
 
     assert holder.since is not None
     text = json.dumps(
@@ -257,4 +257,4 @@ def _read(descriptor: int) -> Holder | None:
 
 
 def _locked(path: Path, holder: Holder) -> SessionLocked:
-    return SessionLocked(path.name.removesuffix(SUFFIX), holder.pid, holder.host, holder.since)
+    return SessionLocked(SessionFiles(path).session_id, holder.pid, holder.host, holder.since)

@@ -1,7 +1,7 @@
-"""A look at a session file's bytes before SQLite touches it.
+"""Checks of a session file's bytes and names before SQLite opens it.
 
-Only safe while this process has no connection on the file: closing any descriptor of it would drop
-SQLite's POSIX locks. ``claim.untouched`` guards that.
+Only safe while this process has no connection on the file, as in ``open_files.untouched``: closing
+any descriptor of the file drops SQLite's POSIX locks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from statebackend.values.recorded import SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_UNKNOWN_FORMAT = "the header's format is none of SQLite's"
+_UNKNOWN_FORMAT = "the header has a file format version that SQLite does not write"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the bytes say: size in bytes, page size in bytes, schema version.
+    """Size and page size in bytes, and the committed schema version.
 
-    ``user_version`` is the committed one, from the write-ahead log if that holds a newer header.
+    ``user_version`` comes from the WAL if that holds a newer header page.
     """
 
     size: int
@@ -38,31 +38,31 @@ class Header:
 
 
 def check_regular(path: Path) -> os.stat_result | None:
-    """Return the file's stat, None when there is none, and refuse what is not a plain file.
+    """Return the stat of *path*, None when there is no file, and refuse what is not a regular file.
 
-    A symbolic link is refused too: SQLite would put the log beside its target, where another name
+    A symbolic link is refused too: SQLite would put the WAL beside its target, where another name
     of the same session does not find it.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
-        raise irregular(path, found)
-    return found
+    if not stat.S_ISREG(status.st_mode):
+        raise irregular_file_error(path, status)
+    return status
 
 
-def irregular(path: Path, found: os.stat_result) -> SessionUnreadable:
-    """Return the error for what is no plain file."""
-    if stat.S_ISLNK(found.st_mode):
-        return SessionUnreadable(path, "is a symbolic link; a session is a plain file")
-    return SessionUnreadable(path, "is not a plain file")
+def irregular_file_error(path: Path, status: os.stat_result) -> SessionUnreadable:
+    """Return the error for what is not a regular file."""
+    if stat.S_ISLNK(status.st_mode):
+        return SessionUnreadable(path, "is a symbolic link; a session must be a regular file")
+    return SessionUnreadable(path, "is not a regular file")
 
 
-def leftover(path: Path) -> str | None:
-    """Say what is left of a session whose file is missing; None when nothing is.
+def describe_leftover(path: Path) -> str | None:
+    """Return what remains of a session whose file is missing, in words; None when nothing does.
 
-    Such an id is taken: a new file at the name would swallow an old log beside it.
+    Such an id is taken: SQLite would apply an old WAL to a new file of that name.
     """
     for ending, problem in LEFTOVERS.items():
         if os.path.lexists(f"{path}{ending}"):
@@ -71,34 +71,34 @@ def leftover(path: Path) -> str | None:
 
 
 LEFTOVERS = {
-    ".corrupt": "only its damaged original is left (.sqlite.corrupt)",
-    "-wal": "its file is gone, only the write-ahead log is left (.sqlite-wal)",
-    "-journal": "its file is gone, only a rollback journal is left (.sqlite-journal)",
+    ".corrupt": "the file is missing, only its damaged original is left (.sqlite.corrupt)",
+    "-wal": "the file is missing, only its WAL is left (.sqlite-wal)",
+    "-journal": "the file is missing, only a rollback journal is left (.sqlite-journal)",
 }
-"""What may be left without the session file, by the ending behind its name."""
+"""What may remain without the session file, by what follows the file's name."""
 
 
-def original_of(path: Path) -> Path | None:
-    """Return the kept name of the file *path* while its recovery is unfinished, else None.
+def find_original(path: Path) -> Path | None:
+    """Return the ``.corrupt`` name of the file *path* if its recovery was interrupted, else None.
 
     Until the replacement is in place, the damaged file has both names.
     """
+    files = SessionFiles(path)
     with suppress(FileNotFoundError):
-        found = path.lstat()
-        if found.st_nlink > 1:
-            names = SessionFiles(path).corrupt()
-            name = next(name for name in names if os.path.samestat(name.lstat(), found))
-            # Somebody may have linked the kept file back; a recovery leaves one of these as well.
-            marks = (f"{path}.recovering", f"{name}.json")
+        status = path.lstat()
+        if status.st_nlink > 1:
+            name = next(name for name in files.corrupt() if os.path.samestat(name.lstat(), status))
+            # Without one of these, somebody linked the original back by hand.
+            marks = (str(files.recovering), f"{name}.json")
             return name if any(map(os.path.lexists, marks)) else None
     return None
 
 
-def incomplete(name: str) -> bool:
-    """Tell whether an earlier recovery of the file *name* lost rows, by the reports beside it.
+def has_lost_rows(name: str) -> bool:
+    """Return whether a recovery of the session file *name* lost rows, by the reports beside it.
 
-    This is asked of every session that is read, so without reports it costs two looks. The second
-    is for a person who moved away only the files of the first recovery.
+    Every read asks this, so without reports it costs two system calls. The second call finds the
+    reports when only the files of the first recovery were moved away.
     """
     if not (
         os.access(f"{name}.corrupt.json", os.F_OK) or os.access(f"{name}.corrupt.2.json", os.F_OK)
@@ -106,99 +106,101 @@ def incomplete(name: str) -> bool:
         return False
     from statebackend.files import recovery_reports
 
-    return recovery_reports.tell_loss(Path(name))
+    return recovery_reports.reports_loss(Path(name))
 
 
 def refuse_unfinished(path: Path) -> None:
-    """Refuse a file whose recovery was interrupted: its log may have been moved already."""
-    if original_of(path) is not None:
+    """Refuse a file whose recovery was interrupted: its WAL may have been moved already."""
+    if find_original(path) is not None:
         raise SessionDamaged(
-            path, ("its recovery was interrupted; open it for writing to finish that",)
+            path, ("its recovery was interrupted; open it for writing to finish it",)
         )
 
 
 def check_sidecars(path: Path) -> None:
-    """Refuse a log, index or journal that is no plain file: opening a pipe would never end."""
-    for ending in ("-wal", "-shm", "-journal"):
+    """Refuse a WAL, shm or journal that is not a regular file: opening a pipe would block."""
+    for sidecar in SessionFiles(path).sidecars:
         with suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.lstat(f"{path}{ending}").st_mode):
-                raise SessionUnreadable(path, f"its {ending} is not a plain file; take that away")
+            if not stat.S_ISREG(sidecar.lstat().st_mode):
+                raise SessionUnreadable(path, f"{sidecar.name} is not a regular file; remove it")
 
 
-def misnamed(path: Path, stored: object) -> SessionUnreadable:
-    """Return the error for a file whose row carries another id than its name."""
-    known = isinstance(stored, str) and is_session_id(stored)
-    if known and os.path.lexists(path.with_name(f"{stored}{SUFFIX}")):
-        advice = "that one is here as well, so this is a copy: move it out of the folder"
+def misnamed_file_error(path: Path, stored: object) -> SessionUnreadable:
+    """Return the error for a file whose ``session_meta`` row holds another id than its name."""
+    is_id = isinstance(stored, str) and is_session_id(stored)
+    if is_id and os.path.lexists(path.with_name(f"{stored}{SUFFIX}")):
+        advice = "that session is here under its own name too, so move this copy out of the folder"
     else:
-        advice = "a session's file carries its id, so rename it back"
+        advice = "a session's file is named after its id, so rename it back"
     return SessionUnreadable(path, f"holds session {stored!r}; {advice}")
 
 
 def check_meta_value(path: str | Path, name: str, value: object) -> None:
-    """Refuse what no session ever stored in column *name* of ``session_meta``.
+    """Raise :class:`SessionDamaged` for a value of another type, or text that is not UTF-8.
 
-    A text is a str, with surrogates for what is not UTF-8. Raises :class:`SessionDamaged`.
+    *name* is a column of ``session_meta``; a text is a str with surrogates for what is not UTF-8.
     """
     if not isinstance(value, int if name == "depth" else (str, NoneType)):
-        raise SessionDamaged(Path(path), (f"session_meta.{name} is of another type",))
+        raise SessionDamaged(Path(path), (f"session_meta.{name} has the wrong type",))
     if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
         raise SessionDamaged(Path(path), (f"session_meta.{name} is not UTF-8",))
 
 
 def has_wal(path: Path) -> bool:
-    """Tell whether a write-ahead log lies beside *path*; an empty one, as readers make it, is none.
+    """Return whether *path* has a WAL with content.
 
-    A reader that took an empty one for a log would leave it behind for good.
+    Readers create an empty WAL, and the last one to close removes it. A reader that took it for a
+    writer's WAL would open read-only and never remove it.
     """
     try:
-        return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - a Path costs a scan more
+        return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - a Path is slow
     except FileNotFoundError:
         return False
 
 
 def read_header(path: Path) -> Header:
-    """Read the header of *path* and judge it.
+    """Read the header of *path* and check it.
 
     Raises :class:`SchemaTooNew` before anything else is done to the file (SB-31),
     :class:`SessionDamaged` when the bytes cannot be a whole database, and
-    :class:`SessionUnreadable` when it never was a session.
+    :class:`SessionUnreadable` when a file beside it is not a regular file.
     """
     check_sidecars(path)
-    size, head = _size_and_head(path)
+    size, head = _read_size_and_head(path)
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise SessionDamaged(path, (f"{size} bytes without the header of an SQLite database",))
     page_size = page_size_of(head)
     if page_size is None:
-        raise SessionDamaged(path, ("the header's page size is impossible",))
+        raise SessionDamaged(path, ("the header has an invalid page size",))
     version = _version(head)
-    with suppress(FileNotFoundError):  # none, or a writer has just taken it away at its close
+    with suppress(FileNotFoundError):  # no WAL, or a writer that closes has just removed it
         version = _version_in_wal(SessionFiles(path).wal) or version
     check_not_newer(path, version)
     if not _is_of_known_format(head):
         raise SessionDamaged(path, (_UNKNOWN_FORMAT,))
-    if size % page_size and not _is_folded_again(path, size // page_size + 1, page_size):
-        raise SessionDamaged(path, (_parted(size),))
-    if _hot(SessionFiles(path).journal):
-        raise SessionDamaged(path, ("a rollback journal lies beside it, which no session has",))
-    if _outgrown(size, head) and not has_wal(path):
-        # A writer at its close may have folded its log between the two looks: then it is gone now.
-        size, head = _size_and_head(path)
-        if (longer := _outgrown(size, head)) is not None and not has_wal(path):
-            raise SessionDamaged(path, (longer,))
+    if size % page_size and not _is_page_in_wal(path, size // page_size + 1, page_size):
+        raise SessionDamaged(path, (_describe_partial_page(size),))
+    if _is_hot(SessionFiles(path).journal):
+        raise SessionDamaged(path, ("has a hot rollback journal, and no session uses one",))
+    if _describe_excess_pages(size, head) and not has_wal(path):
+        # A writer that closes may have checkpointed and removed its WAL since the first read.
+        size, head = _read_size_and_head(path)
+        excess = _describe_excess_pages(size, head)
+        if excess is not None and not has_wal(path):
+            raise SessionDamaged(path, (excess,))
     return Header(size, page_size, version)
 
 
-def _size_and_head(path: Path) -> tuple[int, bytes]:
+def _read_size_and_head(path: Path) -> tuple[int, bytes]:
     with path.open("rb", buffering=0) as file:
         return os.fstat(file.fileno()).st_size, os.pread(file.fileno(), 100, 0)
 
 
 def check_bytes(name: str, size: int) -> None:
-    """Refuse by the bytes of a file without a log, *size* bytes long, as :func:`read_header` does.
+    """Check the header of a file without a WAL, *size* bytes long, as :func:`read_header` does.
 
-    A scan asks this of every file: it costs less than asking SQLite. What has no header at all is
-    left for SQLite to refuse.
+    A scan does so for every file, which is faster than through SQLite. A file without an SQLite
+    header passes: SQLite refuses it.
     """
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -209,7 +211,7 @@ def check_bytes(name: str, size: int) -> None:
 
 
 def check_head(name: str, head: bytes | bytearray, size: int) -> None:
-    """Refuse by the first 100 bytes of such a file: its version, or a size that cannot be."""
+    """Check the first 100 bytes of a file without a WAL against the version and the file's size."""
     if not head.startswith(_MAGIC):
         return
     if not 0 < (version := _version(head)) <= SCHEMA_VERSION:
@@ -217,16 +219,16 @@ def check_head(name: str, head: bytes | bytearray, size: int) -> None:
     if not _is_of_known_format(head):
         raise SessionDamaged(Path(name), (_UNKNOWN_FORMAT,))
     if (page_size := page_size_of(head)) is not None and size % page_size:
-        raise SessionDamaged(Path(name), (_parted(size),))
-    if (longer := _outgrown(size, head)) is not None:
-        raise SessionDamaged(Path(name), (longer,))
+        raise SessionDamaged(Path(name), (_describe_partial_page(size),))
+    if (excess := _describe_excess_pages(size, head)) is not None:
+        raise SessionDamaged(Path(name), (excess,))
 
 
 def check_version(path: Path, version: int) -> None:
-    """Refuse a version above the known ones, and none: no session was ever without."""
+    """Refuse a version above the known ones, and a missing one, which every session has."""
     check_not_newer(path, version)
     if version <= 0:
-        raise SessionDamaged(path, (f"carries no schema version (user_version {version})",))
+        raise SessionDamaged(path, (f"has no schema version (user_version {version})",))
 
 
 def check_not_newer(path: Path, version: int) -> None:
@@ -235,47 +237,46 @@ def check_not_newer(path: Path, version: int) -> None:
         raise SchemaTooNew(path, version, SCHEMA_VERSION)
 
 
-def _is_folded_again(path: Path, page: int, page_size: int) -> bool:
-    """Tell whether the log holds a page: a cut of the power may have ended its fold within it."""
-    log = wal.read(path, page_size)
-    return log is not None and any(frame.page == page for frame in log.live)
+def _is_page_in_wal(path: Path, page: int, page_size: int) -> bool:
+    """Return whether the WAL holds *page*: a power cut may have torn it during a checkpoint."""
+    content = wal.read(path, page_size)
+    return content is not None and any(frame.page == page for frame in content.live)
 
 
 def _is_of_known_format(head: bytes | bytearray) -> bool:
-    """Tell whether SQLite writes such files: 1 is a rollback journal, 2 the write-ahead log.
+    """Return whether both format versions are 1 (rollback journal) or 2 (WAL).
 
-    One above 2 it opens for reading alone, or not at all.
+    SQLite opens a file with a greater one read-only or not at all.
     """
     return head[18] in {1, 2} and head[19] in {1, 2}
 
 
-def _parted(size: int) -> str:
+def _describe_partial_page(size: int) -> str:
     return f"{size} bytes is not a whole number of pages"
 
 
-def pages_counted(head: bytes | bytearray) -> int | None:
-    """Return how many pages the first 100 bytes of a file say there are.
+def page_count_of(head: bytes | bytearray) -> int | None:
+    """Return the page count in the first 100 bytes of a file.
 
-    None where SQLite does not believe them, since the two change counters differ, and goes by the
-    size of the file.
+    None when its two change counters differ: SQLite then uses the size of the file.
     """
     return int.from_bytes(head[28:32], "big") or None if head[92:96] == head[24:28] else None
 
 
-def _outgrown(size: int, head: bytes | bytearray) -> str | None:
-    """Say so if a file without a log has more pages than its header counts.
+def _describe_excess_pages(size: int, head: bytes | bytearray) -> str | None:
+    """Return a finding if a file without a WAL has more pages than its header counts.
 
-    SQLite cuts a file to that count, and never looks behind it. So page 1 is an older image, and
-    the pages that agree with it pass the integrity check.
+    SQLite truncates a file to that count and never reads beyond it. So page 1 is an older image,
+    and the integrity check passes on the pages that it refers to.
     """
-    counted, page_size = pages_counted(head), page_size_of(head)
-    if counted is None or page_size is None or counted >= size // page_size:
+    count, page_size = page_count_of(head), page_size_of(head)
+    if count is None or page_size is None or count >= size // page_size:
         return None
-    return f"{size // page_size} pages, of which its header counts {counted}"
+    return f"{size // page_size} pages, of which its header counts {count}"
 
 
 def page_size_of(head: bytes | bytearray) -> int | None:
-    """Return the page size in bytes that the first 18 of a file say, None for an impossible one."""
+    """Return the page size in bytes from the first 18 bytes of a file, None for an invalid one."""
     size = int.from_bytes(head[16:18], "big")
     size = 65536 if size == 1 else size
     return size if 512 <= size <= 65536 and size & (size - 1) == 0 else None
@@ -285,7 +286,7 @@ def _version(head: bytes | bytearray) -> int:
     return int.from_bytes(head[60:64], "big", signed=True)
 
 
-def _hot(journal: Path) -> bool:
+def _is_hot(journal: Path) -> bool:
     try:
         with journal.open("rb") as file:
             return file.read(1) not in (b"", b"\0")
@@ -293,8 +294,8 @@ def _hot(journal: Path) -> bool:
         return False
 
 
-def _version_in_wal(log: Path) -> int | None:
-    """Return the version in the newest committed header page of a log, None when it holds none."""
-    with log.open("rb", buffering=0) as file:
+def _version_in_wal(path: Path) -> int | None:
+    """Return the version in the newest committed page 1 of a WAL, None when it holds none."""
+    with path.open("rb", buffering=0) as file:
         page = wal.newest_page_1(file.fileno())
     return None if page is None else _version(page)

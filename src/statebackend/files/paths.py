@@ -1,4 +1,4 @@
-"""Where the session files are, and the names beside them."""
+"""Where session files are, and the names of the files beside them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class SessionFiles:
 
     @property
     def wal(self) -> Path:
-        """Return the write-ahead log."""
+        """Return the WAL."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     @property
     def shm(self) -> Path:
-        """Return the WAL's index, which connections share."""
+        """Return the shm (wal-index), which connections share."""
         return self.path.with_name(f"{self.path.name}-shm")
 
     @property
@@ -69,13 +69,18 @@ class SessionFiles:
         return self.path.with_name(f"{self.path.name}-journal")
 
     @property
+    def sidecars(self) -> tuple[Path, Path, Path]:
+        """Return the files of SQLite beside the session: WAL, shm and rollback journal."""
+        return (self.wal, self.shm, self.journal)
+
+    @property
     def lock(self) -> Path:
         """Return the claim's lock file, ``.locks/<session_id>.lock``."""
         return self.path.parent / ".locks" / f"{self.session_id}.lock"
 
     @property
     def creating(self) -> Path:
-        """Return the name under which the file is built before it exists."""
+        """Return the name under which a new session's file is built."""
         return self.path.with_name(f"{self.path.name}.creating")
 
     @property
@@ -91,7 +96,7 @@ class SessionFiles:
 
 
 class FileSignature(NamedTuple):
-    """What changes when a file is written: inode, size in bytes, times in nanoseconds."""
+    """What a write changes: inode, size in bytes, times in nanoseconds."""
 
     inode: int
     size: int
@@ -99,43 +104,43 @@ class FileSignature(NamedTuple):
     ctime_ns: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Self:
+    def of(cls, status: os.stat_result) -> Self:
         """Return the signature in a stat."""
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def sqlite_uri(path: str | Path, parameters: str) -> str:
-    """Return SQLite's URI of *path*; ``%``, ``?`` and ``#`` in a name stay what they are."""
+    """Return SQLite's URI of *path*, with ``%``, ``?`` and ``#`` in the name escaped."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"file:{name}?{parameters}"
 
 
-def private_directory(path: Path) -> None:
-    """Make *path* and its missing parents, durably; what is made is for the owner only."""
+def make_private_directory(path: Path) -> None:
+    """Make *path* and its missing parents, durably and for the owner only (0700)."""
     if path.is_dir():
         return
-    private_directory(path.parent)
+    make_private_directory(path.parent)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
         return
-    path.chmod(0o700)  # whatever the umask took away
-    with suppress(PermissionError):  # a parent that may be written but not read
+    path.chmod(0o700)  # the umask may have removed bits
+    with suppress(PermissionError):  # a parent that this user may write but not read
         fsync_directory(path.parent)
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file, durable and for its owner only. Raises :class:`FileExistsError`."""
+    """Write a new file, durably and for the owner only. Raises :class:`FileExistsError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)  # whatever the umask took away
+        os.fchmod(descriptor, 0o600)  # the umask may have removed bits
         file.write(content)
         file.flush()
         os.fsync(descriptor)
 
 
 def fsync_directory(path: Path) -> None:
-    """Make changes of names in the folder *path* survive a power loss."""
+    """Make new, renamed and removed names in the folder *path* survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -144,15 +149,12 @@ def fsync_directory(path: Path) -> None:
 
 
 def link_new(built: Path, path: Path) -> None:
-    """Give the finished file *built* the name *path*, never over another file.
-
-    Raises :class:`FileExistsError` when the name is taken.
-    """
+    """Give the finished file *built* the name *path*; raise :class:`FileExistsError` if taken."""
     try:
         os.link(built, path)
     except FileExistsError:
         raise
-    except OSError:  # no hard links on this file system
+    except OSError:  # this file system has no hard links
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         built.rename(path)

@@ -1,4 +1,4 @@
-"""Who holds a POSIX record lock, asked of the kernel."""
+"""Ask the kernel which process holds a POSIX record lock."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
 
 
 def locked_by(descriptor: int, start: int = 0, length: int = 0) -> int | None:
-    """Return the process with a lock on so many bytes (0: to the end), -1 if it has no number.
+    """Return the pid of another process with a lock on *length* bytes from *start*, None if none.
 
-    None when no other process has one. Asking takes no lock, so it never disturbs a writer.
+    A *length* of 0 means to the end of the file. The kernel answers -1 for a lock that belongs to
+    an open file and not to a process. Asking takes no lock, so it never disturbs a writer.
     """
     darwin = sys.platform == "darwin"
     span = (start, length, 0)

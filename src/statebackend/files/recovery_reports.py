@@ -1,4 +1,4 @@
-"""The reports of recoveries as files: JSON beside the damaged original."""
+"""Reports of recoveries as JSON files beside the damaged original."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from statebackend.values import timestamps
 from statebackend.values.reports import Recovery, TableRecovery
 
 _REPORT = re.compile(r"\.sqlite\.corrupt(\.\d+)?\.json")
-NO_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+INVALID_REPORT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _log = logging.getLogger(__name__)
 
 
 def to_json(recovery: Recovery) -> dict[str, Any]:
     """Return *recovery* as a JSON object; files are named without their folder.
 
-    ``complete``, and ``lost`` of each table, are in it as well.
+    It includes the derived values: ``complete``, and ``lost`` of each table.
     """
     return {
         "session_id": recovery.session_id,
@@ -41,20 +41,20 @@ def to_json(recovery: Recovery) -> dict[str, Any]:
 
 
 def to_text(recovery: Recovery) -> str:
-    """Return the text of the report's file."""
+    """Return the content of the report's file."""
     return json.dumps(to_json(recovery), indent=2) + "\n"
 
 
 def from_text(text: str, path: Path) -> Recovery:
-    """Return the report that *text* holds, the content of the file *path*.
+    """Return the report in *text*, the content of the file *path*.
 
-    The files it names are looked for beside it, so a folder may be moved. Raises ValueError and
-    the like where *text* is no report.
+    The files it names are resolved beside *path*, so a folder may be moved. Raises one of
+    ``INVALID_REPORT`` where *text* is not a report.
     """
     form = json.loads(text)
     recovered_at = timestamps.from_text(form["recovered_at"])
     if isinstance(recovered_at, str):
-        raise ValueError(f"{recovered_at!r} is no time")  # noqa: TRY004 - a text, but not of a time
+        raise ValueError(f"{recovered_at!r} is not a time")  # noqa: TRY004 - the type is right
     return Recovery(
         session_id=_text(form["session_id"]),
         path=_beside(path, _text(form["session_id"]) + SUFFIX),
@@ -66,70 +66,70 @@ def from_text(text: str, path: Path) -> Recovery:
         tables=tuple(_table(table) for table in form["tables"]),
         derived=_texts(form["derived"]),
         notes=_texts(form["notes"]),
-        uncounted=_texts(form.get("uncounted", [])),  # a report of before it was told has none
+        uncounted=_texts(form.get("uncounted", [])),  # absent in older reports
     )
 
 
 def read_all(directory: Path) -> list[Recovery]:
     """Return every report in *directory*, newest first.
 
-    One that cannot be read is left out, with a warning in the log.
+    One that cannot be read is skipped and logged as a warning.
     """
-    return _read(_reports(directory))
+    return _read_sorted(_list_reports(directory))
 
 
 def read_of(path: Path) -> list[Recovery]:
     """Return the reports of the session file *path*, newest first, without listing its folder."""
-    return _read(_reports_of(path))
+    return _read_sorted(_reports_of(path))
 
 
-def without_known(
+def count_known_losses(
     tables: Iterable[TableRecovery], earlier: Sequence[Recovery]
 ) -> Iterator[TableRecovery]:
-    """Return what was saved of each table, with the losses counted that *earlier* reports told."""
+    """Set each table's ``known`` to the missing sequences that *earlier* reports list as well."""
     for table in tables:
-        told = sorted(
-            known
+        known_ranges = sorted(
+            missing
             for report in earlier
-            for one in report.tables
-            if one.table == table.table
-            for known in one.missing
+            for reported in report.tables
+            if reported.table == table.table
+            for missing in reported.missing
         )
-        yield replace(table, known=sum(_covered(*one, told) for one in table.missing))
+        known = sum(_count_covered(first, last, known_ranges) for first, last in table.missing)
+        yield replace(table, known=known)
 
 
-def _covered(first: int, last: int, told: Iterable[tuple[int, int]]) -> int:
-    """Count the numbers from *first* to *last* that sorted ranges hold, which may overlap."""
+def _count_covered(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> int:
+    """Count the numbers from *first* to *last* in sorted *ranges*, which may overlap."""
     count = 0
-    for start, end in told:
-        here = range(max(start, first), min(end, last) + 1)
-        count += len(here)
+    for start, end in ranges:
+        count += len(range(max(start, first), min(end, last) + 1))
         first = max(first, end + 1)
     return count
 
 
-def tell_loss(path: Path) -> bool:
-    """Tell whether a report of the session file *path* tells of rows gone, or cannot be read."""
+def reports_loss(path: Path) -> bool:
+    """Return whether a report of the session file *path* lists lost rows, or cannot be read."""
     for report in _reports_of(path):
         try:
             if from_text(report.read_text(encoding="utf-8"), report).partial:
                 return True
-        except (OSError, *NO_REPORT):
+        except (OSError, *INVALID_REPORT):
             return True
     return False
 
 
-def _read(paths: Iterable[Path]) -> list[Recovery]:
-    found = []
+def _read_sorted(paths: Iterable[Path]) -> list[Recovery]:
+    reports = []
     for path in paths:
         try:
-            found.append(from_text(path.read_text(encoding="utf-8"), path))
-        except (OSError, *NO_REPORT) as error:
-            _log.warning("%s: is no report of a recovery: %s", path, error)
-    return sorted(found, key=lambda one: (one.recovered_at, one.session_id), reverse=True)
+            reports.append(from_text(path.read_text(encoding="utf-8"), path))
+        except (OSError, *INVALID_REPORT) as error:
+            _log.warning("%s: is not a readable recovery report: %s", path, error)
+    return sorted(reports, key=lambda each: (each.recovered_at, each.session_id), reverse=True)
 
 
-def _reports(directory: Path) -> list[Path]:
+def _list_reports(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if _REPORT.search(path.name))
     except (FileNotFoundError, NotADirectoryError):
@@ -141,13 +141,13 @@ def _reports_of(path: Path) -> Iterator[Path]:
         report = Path(f"{original}.json")
         if report.exists():
             yield report
-        elif number > 1 and not os.path.lexists(original):  # the first alone may be moved away
+        elif number > 1 and not os.path.lexists(original):  # only the first may be missing
             return
 
 
 def _beside(path: Path, name: str) -> Path:
     if Path(name).name != name:
-        raise ValueError(f"{name!r} is not a name in the folder")
+        raise ValueError(f"{name!r} is not the name of a file in the folder")
     return path.with_name(name)
 
 
@@ -171,7 +171,7 @@ def _table(form: dict[str, Any]) -> TableRecovery:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 

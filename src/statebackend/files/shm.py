@@ -1,8 +1,8 @@
-"""The index beside a write-ahead log (``-shm``), as bytes: how many frames were committed.
+"""The shm (wal-index) as bytes: how many frames of the WAL are committed.
 
-SQLite writes it through a mapping and never syncs it. But a writer with ``synchronous = FULL``, as
-all of this package are, syncs the frames of a transaction before it counts them here. So an index
-may be older than its log, also after a cut of the power, and never newer.
+SQLite writes the shm through a memory map and never syncs it. A writer with ``synchronous = FULL``,
+as every writer of this package, syncs the frames of a transaction before it counts them in the shm.
+So the shm may be older than the WAL, also after a power cut, but never newer.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 
 _VERSION = 3_007_000
 _COPY, _SUMMED = 48, 40
-"""Bytes of each of the two copies of the header, and of its part that the checksum is of."""
+"""Bytes of each of the two copies of the header, and of the part that its checksum covers."""
 
 
 @dataclass(frozen=True, slots=True)
-class WalIndex:
-    """What an index says: the salts of the log that it is of, its page size (bytes), and frames."""
+class ShmHeader:
+    """The salts and page size (bytes) of the WAL, and its number of committed frames."""
 
     salts: bytes
     page_size: int
     committed: int
 
 
-def read(path: Path) -> WalIndex | None:
-    """Read the index beside the session file *path*; None where there is none to be believed.
+def read(path: Path) -> ShmHeader | None:
+    """Read the shm header of the session file *path*; None if it is missing or invalid.
 
-    Plain file calls: only while this process has no connection on the session.
+    Opens the file directly, so call it only while this process has no connection on the session.
     """
     try:
         descriptor = os.open(f"{path}-shm", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -40,26 +40,26 @@ def read(path: Path) -> WalIndex | None:
         head = os.pread(descriptor, 2 * _COPY, 0)
     finally:
         os.close(descriptor)
-    # They are written one after the other: two that differ are of a writer that was killed then.
+    # SQLite writes one copy after the other: they differ if a writer was killed in between.
     if len(head) < 2 * _COPY or head[:_COPY] != head[_COPY:]:
         return None
-    version, _unused, _change, is_made, _order, page_size, committed = struct.unpack_from(
+    version, _unused, _change, is_initialized, _order, page_size, committed = struct.unpack_from(
         "=IIIBBHI", head
     )
     sums = struct.unpack_from("=II", head, _SUMMED)
-    if version != _VERSION or not is_made or sums != _sums(head[:_SUMMED]):
+    if version != _VERSION or not is_initialized or sums != _sums(head[:_SUMMED]):
         return None
     size = (page_size & 0xFE00) | (page_size & 1) << 16
-    return WalIndex(head[32:40], size, committed)
+    return ShmHeader(head[32:40], size, committed)
 
 
 def _sums(head: bytes) -> tuple[int, int]:
-    """Return SQLite's checksum over words in this machine's own order."""
-    one = two = 0
+    """Return SQLite's checksum over 32-bit words in this machine's byte order."""
+    first = second = 0
     for at in range(0, len(head), 8):
-        here, next_ = (
+        even, odd = (
             int.from_bytes(head[place : place + 4], sys.byteorder) for place in (at, at + 4)
         )
-        one = (one + here + two) & 0xFFFFFFFF
-        two = (two + next_ + one) & 0xFFFFFFFF
-    return one, two
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second

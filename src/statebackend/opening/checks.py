@@ -18,7 +18,7 @@ def find_session(path: Path) -> None:
     kind of file, and for an id of which only sidecars or a damaged original exist.
     """
     if header.check_regular(path) is None:
-        if (remains := header.leftover(path)) is not None:
+        if (remains := header.describe_leftover(path)) is not None:
             raise SessionUnreadable(path, remains)
         raise SessionNotFound(SessionFiles(path).session_id, path.parent)
     header.check_sidecars(path)

@@ -14,7 +14,7 @@ from statebackend.files.paths import (
     SessionFiles,
     fsync_directory,
     link_new,
-    private_directory,
+    make_private_directory,
     write_private,
 )
 from statebackend.opening import write
@@ -39,7 +39,7 @@ def create(path: Path, meta_row: MetaRow) -> Session:
         os_error(path),
         telemetry.span("statebackend.create", session_id=path.stem, path=str(path)),
     ):
-        private_directory(path.parent)
+        make_private_directory(path.parent)
         held = claim.acquire(path)
         try:
             refuse_taken_id(path)
@@ -61,7 +61,7 @@ def refuse_taken_id(path: Path) -> None:
 
     SQLite would apply a WAL found beside the name to the new file.
     """
-    if os.path.lexists(path) or header.leftover(path) is not None:
+    if os.path.lexists(path) or header.describe_leftover(path) is not None:
         raise SessionExists(SessionFiles(path).session_id, path)
 
 

@@ -103,7 +103,7 @@ class SessionReads:
         recovery = self.recovery
         # A part of a damaged session is shown from elsewhere; the reports are in its own folder.
         path = self.path if recovery is None else recovery.path
-        incomplete = (recovery is not None and recovery.partial) or header.incomplete(str(path))
+        incomplete = (recovery is not None and recovery.partial) or header.has_lost_rows(str(path))
         return self._read(partial(meta.select_info, live=live, incomplete=incomplete))
 
     @overload

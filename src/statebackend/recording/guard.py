@@ -114,4 +114,4 @@ class Guard:
             engine.close(self._connection)
         finally:
             self._claim.release()
-        checkpoint.remove_stale_wal(self._path, fold=True)
+        checkpoint.remove_stale_wal(self._path, may_checkpoint=True)

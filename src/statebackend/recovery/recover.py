@@ -45,7 +45,7 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         _lock_others_out(path) as descriptor,
     ):
         replacement = _Replacement(path)
-        unfinished = header.original_of(path)
+        unfinished = header.find_original(path)
         if unfinished is not None:
             reasons = _read_reasons(unfinished) or ("a recovery was interrupted",)
             if not _report_of(unfinished).exists():  # no file of the session was moved yet
@@ -88,7 +88,7 @@ def salvage_into(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery
     with os_error(path), open_files.alone(path) as alone:
         if not alone:
             raise _open_here_error(path)
-        saved = _salvage(header.original_of(path) or path, target, aside, None, path.stem)
+        saved = _salvage(header.find_original(path) or path, target, aside, None, path.stem)
     if saved.empty:
         raise SessionUnreadable(path, "is damaged, and nothing can be saved")
     return _build_report(path, None, reasons, saved, aside=aside)
@@ -140,7 +140,7 @@ def _read_reasons(original: Path) -> tuple[str, ...]:
     report = _report_of(original)
     try:
         return recovery_reports.from_text(report.read_text(encoding="utf-8"), report).reasons
-    except (OSError, *recovery_reports.NO_REPORT):
+    except (OSError, *recovery_reports.INVALID_REPORT):
         return ()
 
 
@@ -208,7 +208,7 @@ def _build_report(
 ) -> Recovery:
     report = original and _report_of(original)
     earlier = [each for each in recovery_reports.read_of(path) if each.report != report]
-    tables = tuple(recovery_reports.without_known(saved.tables, earlier))
+    tables = tuple(recovery_reports.count_known_losses(saved.tables, earlier))
     known = (
         f"{table.table}: {table.known} of the missing sequences were lost before, as an earlier "
         "recovery reported"

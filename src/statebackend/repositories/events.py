@@ -31,10 +31,10 @@ def insert(driver: sqlite3.Connection, pending: PendingEvent) -> int:
 
 def insert_many(driver: sqlite3.Connection, pending: Sequence[PendingEvent]) -> range:
     """Add several rows in one transaction and return the sequences that SQLite gave them."""
-    insert_rows(driver, _INSERT, [_row(one) for one in pending])
+    insert_rows(driver, _INSERT, [_row(each) for each in pending])
     first, last = (
-        driver.execute(_SELECT_SEQUENCE, (one.id,)).fetchone()[0]
-        for one in (pending[0], pending[-1])
+        driver.execute(_SELECT_SEQUENCE, (each.id,)).fetchone()[0]
+        for each in (pending[0], pending[-1])
     )
     sequences = range(first, last + 1)
     assert len(sequences) == len(pending)  # AUTOINCREMENT leaves no gap within a transaction
@@ -42,7 +42,7 @@ def insert_many(driver: sqlite3.Connection, pending: Sequence[PendingEvent]) -> 
 
 
 def select_sequence(driver: sqlite3.Connection, event_id: str) -> int | None:
-    """Return the sequence of the event of this id."""
+    """Return the sequence of the event with this id, None when there is none."""
     row = driver.execute(_SELECT_SEQUENCE, (event_id,)).fetchone()
     return None if row is None else int(row[0])
 
@@ -72,7 +72,7 @@ def select_page(
 ) -> Sequence[EventHeader]:
     """Return the next rows in sequence order.
 
-    At most *limit*, and no further one once their payloads reach *limit_bytes*; empty at the end.
+    At most *limit* rows, fewer once their payloads reach *limit_bytes*; empty at the end.
     """
     columns = list(_table.columns) if payloads else _HEADER_COLUMNS
     query = (
@@ -83,29 +83,29 @@ def select_page(
     )
     page: list[EventHeader] = []
     size = 0
-    make = rows.event if payloads else rows.event_header
+    build = rows.event if payloads else rows.event_header
     with connection.execute(query) as result:
         assert result.cursor is not None
-        # The driver's own rows: the ones that SQLAlchemy makes of them cost more than they give.
+        # The driver's own rows: SQLAlchemy's row objects are slower, and not needed here.
         driver_rows: Iterable[Sequence[Any]] = result.cursor  # type: ignore[assignment]
         for row in driver_rows:
-            one = make(row)
-            page.append(one)
-            if isinstance(one, Event):
-                size += len(one.payload)
+            event = build(row)
+            page.append(event)
+            if isinstance(event, Event):
+                size += len(event.payload)
                 if size >= limit_bytes:
                     break
     return page
 
 
 def select_by_id(connection: Connection, event_id: str) -> Event | None:
-    """Return the event of this id."""
+    """Return the event with this id, None when there is none."""
     row = connection.execute(select(_table).where(_c.id == event_id)).first()
     return None if row is None else rows.event(row)
 
 
 def sequence_before_last(connection: Connection, kinds: Collection[str] | None, count: int) -> int:
-    """Return the sequence after which the last *count* events come."""
+    """Return the sequence before the last *count* events."""
     query = (
         _of_kinds(select(_c.sequence), kinds)
         .order_by(_c.sequence.desc())
@@ -121,7 +121,7 @@ def count_by_kind(connection: Connection) -> dict[str, int]:
     query = select(_c.kind, func.count()).group_by(_c.kind)
     counted: Counter[str] = Counter()
     for kind, count in connection.execute(query):
-        counted[rows.as_text(kind)] += int(count)  # two that are foreign may look the same
+        counted[rows.as_text(kind)] += int(count)  # two foreign words may decode to the same text
     return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -130,6 +130,6 @@ def _of_kinds(query: Select[Any], kinds: Collection[str] | None) -> Select[Any]:
         return query
     if len(kinds) == 1:
         return query.where(_c.kind == next(iter(kinds)))
-    # An expression in place of the column: through the index of kinds, SQLite would collect and
-    # sort the entries of all of them again for every page.
+    # An expression keeps SQLite off the index of kinds, where it would collect and sort the entries
+    # of all kinds again for every page.
     return query.where(_c.kind.concat("").in_(sorted(kinds)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy import Connection, bindparam, func, orm, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from statebackend.repositories import costs
 from statebackend.repositories.statements import table_of, text_of
@@ -53,16 +53,10 @@ def update_status(
 
 
 def rewrite(driver: sqlite3.Connection) -> None:
-    """Write the row again as it is, so that the write-ahead log holds it; inside a transaction.
+    """Rewrite the row unchanged, so that the WAL holds its page; inside a transaction.
 
-    New sessions are alike but for this row. Without it, the first log of one session would fit the
-    file of another, and nothing could tell. SQLite leaves a page alone that does not change, so the
-    row is changed and changed back.
+    New sessions differ only in this row. Without it in the WAL, the first WAL of one session would
+    fit the file of another. SQLite skips pages that do not change, so the row is changed twice.
     """
     driver.execute(_OTHER_DEPTH, (-1,))
     driver.execute(_OTHER_DEPTH, (-1,))
-
-
-def get(session: orm.Session, session_id: str) -> models.SessionMeta:
-    """Return the mapped row, to be changed in the caller's transaction."""
-    return session.get_one(models.SessionMeta, session_id)

@@ -1,4 +1,4 @@
-"""One append on its way to the file: an event with what belongs into the same transaction."""
+"""An event to be appended, with the rows that belong to the same transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from statebackend.values.recorded import Cost, Event, EventKind, PlanItem, Producer
 
 
-@dataclass(slots=True)  # frozen would double the time of making one
+@dataclass(slots=True)  # frozen would double the time to build it
 class PendingEvent:
     """A checked event without its sequence, with its cost and its plan items.
 

@@ -12,8 +12,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import DeclarativeBase
 
 _DIALECT = sqlite.dialect(paramstyle="qmark")
-# Rows of one statement: 64 have fewer parameters than any SQLite allows, and with exact numbers
-# only for less than 16, few statements are compiled.
+# Rows a statement: 64 stay below the parameter limit of every SQLite version. A statement of fewer
+# than 16 rows is compiled for its exact number, so few statements are compiled.
 _ROWS = (64, 16)
 
 
@@ -26,7 +26,7 @@ def table_of(model: type[DeclarativeBase]) -> Table:
 def insert_text(model: type[DeclarativeBase], *, ignore_known: bool = False) -> str:
     """Return an INSERT for every column but ``sequence``, with one ``?`` each, in table order.
 
-    With *ignore_known*, a row whose key exists already is left as it is.
+    With *ignore_known*, a row whose key exists stays as it is.
     """
     table = table_of(model)
     columns = [column.name for column in table.columns if column.name != "sequence"]
@@ -47,19 +47,19 @@ def insert_rows(
 ) -> None:
     """Add *rows* in their order; *insert* is an :func:`insert_text`.
 
-    Several go into one statement, which takes SQLite two thirds of the time of one each. If one is
-    refused, some may be in already: it is for a transaction that is then rolled back.
+    One statement for many rows takes two thirds of the time of a statement each. If a row is
+    refused, earlier ones may be inserted: the caller rolls its transaction back.
     """
     at = 0
-    while left := len(rows) - at:
-        count = next((count for count in _ROWS if count <= left), left)
+    while remaining := len(rows) - at:
+        count = next((count for count in _ROWS if count <= remaining), remaining)
         values = [value for row in rows[at : at + count] for value in row]
-        driver.execute(_of_rows(insert, count), values)
+        driver.execute(_repeat_values(insert, count), values)
         at += count
 
 
 @cache
-def _of_rows(insert: str, count: int) -> str:
+def _repeat_values(insert: str, count: int) -> str:
     head, values, marks = insert.partition(" VALUES ")
     return head + values + ", ".join([marks] * count)
 

@@ -31,18 +31,17 @@ from statebackend.files.header import (
     check_meta_value,
     check_sidecars,
     check_version,
-    has_wal,
-    incomplete,
-    irregular,
-    leftover,
-    misnamed,
+    describe_leftover,
+    has_lost_rows,
+    irregular_file_error,
+    misnamed_file_error,
     page_size_of,
     read_header,
     refuse_unfinished,
 )
 from statebackend.files.paths import SUFFIX, SessionFiles, sqlite_uri
-from statebackend.sqlite import private_copy
 from statebackend.sqlite.faults import os_error, read_error
+from statebackend.sqlite.read_mode import IMMUTABLE, checked_read_mode
 from statebackend.sqlite.wal_check import check_wal
 from statebackend.values import rows
 from statebackend.values.ids import is_session_id
@@ -63,7 +62,6 @@ _IMAGE_BYTES = 128 * 1024 if hasattr(sqlite3.Connection, "deserialize") else 0
 _FORMATS = slice(18, 20)
 _WRITE_AHEAD, _NO_LOG = b"\2\2", b"\1\1"
 _PAGE_1_KIND, _LEAF = 100, 13
-_QUIET = "mode=ro&immutable=1"
 _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
 _BUSY_TIMEOUT_S = 5.0
 
@@ -165,7 +163,7 @@ def read_each(
                 continue
             except StateBackendError as error:
                 path = Path(name)
-                if not os.path.lexists(name) and leftover(path) is None:
+                if not os.path.lexists(name) and describe_leftover(path) is None:
                     continue
                 problem = getattr(error, "problem", None) or str(error)
                 one = BadSession(session_id=stem, path=path, problem=problem, error=error)
@@ -217,11 +215,11 @@ def _read(name: str, stem: str, scan: _Scan[_T], maybe_live: bool) -> _T:
         try:
             before = os.lstat(name)
         except FileNotFoundError:
-            if (left := leftover(Path(name))) is not None:
+            if (left := describe_leftover(Path(name))) is not None:
                 raise SessionUnreadable(Path(name), left) from None
             raise _Gone from None
         if not stat.S_ISREG(before.st_mode):
-            raise irregular(Path(name), before)
+            raise irregular_file_error(Path(name), before)
         if before.st_nlink > 1:
             refuse_unfinished(Path(name))
         if is_session_id(stem) is None:
@@ -303,7 +301,7 @@ class _Scan(Generic[_T]):
                 if not done:
                     self.close()
         check_bytes(name, size)
-        return _query(name, _QUIET, stem, self, marks)
+        return _query(name, IMMUTABLE, stem, self, marks)
 
     def _from_memory(self, name: str, stem: str, marks: _Marks, size: int) -> _T:
         """Read a small file whole, and let SQLite take the bytes for a database in memory."""
@@ -325,7 +323,7 @@ class _Scan(Generic[_T]):
         check_bytes(name, size)
         if self._driver is None:
             self._driver = _connect_in_memory()
-        self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, _QUIET),))
+        self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, IMMUTABLE),))
         result = self.read(self._driver, _summary(self._driver, name, stem, marks))
         self._driver.execute("DETACH quiet")
         return result
@@ -356,29 +354,21 @@ def _connect_in_memory() -> sqlite3.Connection:
 
 
 def _read_shared(path: Path, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
-    # Without a log, a connection that may write leaves nothing behind when it closes, where a
-    # read-only one would; beside a log it is the other way round.
     check_sidecars(path)
     with open_files.untouched(path) as alone:
         if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
             page_size = read_header(path).page_size
             if not marks.live:
                 check_wal(path, page_size)
-    if private_copy.is_needed(path):
-        with os_error(path), private_copy.made(path) as copy:
-            return _query(str(path), private_copy.URI_MODE, stem, scan, marks, copy=str(copy))
-    mode = "mode=ro" if has_wal(path) else "mode=rw"
-    with open_files.OpenFile(path):
+    with checked_read_mode(path) as mode, open_files.OpenFile(path):
         return _query(str(path), mode, stem, scan, marks)
 
 
-def _query(
-    name: str, mode: str, stem: str, scan: _Scan[_T], marks: _Marks, *, copy: str | None = None
-) -> _T:
+def _query(name: str, mode: str, stem: str, scan: _Scan[_T], marks: _Marks) -> _T:
     driver = None
     try:
         driver = sqlite3.connect(
-            sqlite_uri(copy or name, mode),
+            sqlite_uri(name, mode),
             uri=True,
             timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
@@ -386,9 +376,8 @@ def _query(
         )
         if mode == "mode=rw":
             driver.execute("PRAGMA query_only = ON")
-        if mode != _QUIET:
-            (version,) = driver.execute("PRAGMA user_version").fetchone()
-            check_version(Path(name), version)
+        (version,) = driver.execute("PRAGMA user_version").fetchone()
+        check_version(Path(name), version)
         return scan.read(driver, _summary(driver, name, stem, marks))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(Path(name), error) from error
@@ -409,9 +398,9 @@ def _summary(driver: sqlite3.Connection, name: str, stem: str, marks: _Marks) ->
     for column, value in zip(_META, found[0], strict=False):
         check_meta_value(name, column, value)
     if found[0][0] != stem:
-        raise misnamed(Path(name), found[0][0])
+        raise misnamed_file_error(Path(name), found[0][0])
     driver.text_factory = rows.text  # a row of another table does not flag the session
-    lost = marks.reported and incomplete(name)
+    lost = marks.reported and has_lost_rows(name)
     return rows.session_info(found[0], live=marks.live, incomplete=lost)
 
 

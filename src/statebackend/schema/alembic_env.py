@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from statebackend.errors import SessionNotFound
 from statebackend.files import claim, header, open_files
-from statebackend.files.paths import SUFFIX
+from statebackend.files.paths import SessionFiles
 from statebackend.schema import fingerprint, migrate
 from statebackend.sqlite import engine, integrity
 from statebackend.sqlite.faults import os_error
@@ -33,7 +33,10 @@ def reading(path: Path | None) -> Iterator[Connection]:
         with _new_schema() as connection:
             yield connection
     else:
-        with _noted(path) as noted, _closing(engine.connect_for_reading(noted)) as connection:
+        with (
+            _checked_and_recorded(path) as noted,
+            _closing(engine.connect_for_reading(noted)) as connection,
+        ):
             _seed_for_reading(connection)
             yield connection
 
@@ -46,7 +49,7 @@ def writing(path: Path) -> Iterator[Connection]:
     writing does; the file is then as it was.
     """
     path = path.absolute()
-    with _noted(path), _claimed(path):
+    with _checked_and_recorded(path), _hold_claim(path):
         integrity.check_file(path, immutable=not header.has_wal(path))
         with (
             _closing(engine.connect_for_writing(path)) as connection,
@@ -55,7 +58,7 @@ def writing(path: Path) -> Iterator[Connection]:
             migrate.check_start(engine.driver_of(connection), path, migrate.SESSIONS.version)
             _seed(engine.driver_of(connection))
             yield connection
-            _settle(engine.driver_of(connection))
+            _store_version(engine.driver_of(connection))
 
 
 def check_stamp(connection: Connection, version: int) -> None:
@@ -86,12 +89,12 @@ class WithoutVersionTable:
 
 
 @contextmanager
-def _noted(path: Path) -> Iterator[Path]:
-    """Look at the file before anything else touches it, and note that a connection comes."""
+def _checked_and_recorded(path: Path) -> Iterator[Path]:
+    """Check the header before SQLite opens the file, and record it as open in this process."""
     path = path.absolute()
     with os_error(path):
         if header.check_regular(path) is None:
-            raise SessionNotFound(path.name.removesuffix(SUFFIX), path.parent)
+            raise SessionNotFound(SessionFiles(path).session_id, path.parent)
         claim.refuse_if_held_here(path)
         with open_files.untouched(path) as alone:
             if alone:
@@ -101,7 +104,7 @@ def _noted(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[None]:
+def _hold_claim(path: Path) -> Iterator[None]:
     held = claim.acquire(path)
     try:
         yield
@@ -120,7 +123,7 @@ def _closing(connection: Connection) -> Iterator[Connection]:
 @contextmanager
 def _new_schema() -> Iterator[Connection]:
     """Give an empty database at the last revision, also one that the program does not use yet."""
-    with _at_version(len(migrate.ladder(migrate.SESSIONS))) as connection:
+    with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
         _seed(engine.driver_of(connection))
         yield connection
 
@@ -148,8 +151,8 @@ def _seed(driver: sqlite3.Connection) -> None:
         driver.execute(f"INSERT INTO {table} VALUES (?)", (f"{version:04}",))
 
 
-def _settle(driver: sqlite3.Connection) -> None:
-    """Make Alembic's version the file's own, and take its table away."""
+def _store_version(driver: sqlite3.Connection) -> None:
+    """Store Alembic's version as ``user_version``, and drop its table."""
     stamps = driver.execute(f"SELECT version_num FROM temp.{migrate.VERSION_TABLE}").fetchall()
     versions = [int(stamp) for (stamp,) in stamps]
     if len(versions) != 1 or versions[0] > migrate.SESSIONS.version:

@@ -1,8 +1,8 @@
 """The structure of a database as a set of facts, to compare a file, DDL text and mapped tables.
 
 Two schemas are the same when their facts are: columns in their order, keys, references with their
-actions, indexes with the order and collation of their keys, and everything that SQLite's pragmas
-do not tell and only the text does. Wording, comments and the order of objects do not count.
+actions, indexes with the order and collation of their keys, and clauses that only the statement's
+text shows. Wording, comments and the order of objects do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statebackend.files.paths import SessionFiles, sqlite_uri
+from statebackend.files.paths import sqlite_uri
+from statebackend.sqlite.read_mode import read_mode
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -42,9 +43,7 @@ def of_connection(driver: sqlite3.Connection) -> Fingerprint:
 
 def of_file(path: Path) -> Fingerprint:
     """Return the facts about the SQLite file *path*, leaving it and its folder as they are."""
-    # Without a log, a read-only connection would leave one behind; one that may write does not.
-    mode = "mode=ro" if SessionFiles(path).wal.exists() else "mode=rw"
-    driver = sqlite3.connect(sqlite_uri(path, mode), uri=True)
+    driver = sqlite3.connect(sqlite_uri(path, read_mode(path).parameters), uri=True)
     try:
         driver.execute("PRAGMA query_only = ON")
         return of_connection(driver)
@@ -67,7 +66,7 @@ def of_ddl(statements: str | Iterable[str]) -> Fingerprint:
 
 
 def of_metadata(metadata: MetaData) -> Fingerprint:
-    """Return the facts about what SQLAlchemy would make of mapped tables."""
+    """Return the facts about the tables that SQLAlchemy creates from *metadata*."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
@@ -126,13 +125,13 @@ def _indexes(driver: sqlite3.Connection, table: str) -> Iterator[Fact]:
 
 
 def _needs_text(driver: sqlite3.Connection, index: str) -> bool:
-    """Tell whether an index has an expression or a condition, which only its text shows."""
+    """Return whether an index has an expression or a condition, which only its text shows."""
     query = (
         "SELECT partial FROM pragma_index_list((SELECT tbl_name FROM main.sqlite_schema "
         "WHERE name = :index)) WHERE name = :index "
         "UNION ALL SELECT cid = -2 FROM pragma_index_xinfo(:index)"
     )
-    return any(told for (told,) in driver.execute(query, {"index": index}))
+    return any(flag for (flag,) in driver.execute(query, {"index": index}))
 
 
 _TOKEN = re.compile(
@@ -145,9 +144,9 @@ _TOKEN = re.compile(
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
-    """Return what the statement consists of, in order: ``literal``, ``name``, ``word``, ``sign``.
+    """Return the tokens of a statement in order: ``literal``, ``name``, ``word`` or ``sign``.
 
-    Comments are left out, and quotes around a name taken off.
+    Comments are left out, and quotes around a name removed.
     """
     for matched in _TOKEN.finditer(sql):
         kind = matched.lastgroup
@@ -156,7 +155,7 @@ def _tokens(sql: str) -> Iterator[tuple[str, str]]:
 
 
 def _clauses(table: str, sql: str) -> Iterator[Fact]:
-    """Return what only the text of a table tells: AUTOINCREMENT, CHECK, COLLATE and the like."""
+    """Return the clauses that only the text of a table shows: AUTOINCREMENT, CHECK, COLLATE, …."""
     for definition in _definitions(list(_tokens(sql))):
         words = [text.upper() if kind == "word" else "" for kind, text in definition]
         subject = definition[0][1] if definition else ""

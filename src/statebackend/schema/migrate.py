@@ -46,9 +46,9 @@ def migrations_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A ladder of revisions: ``0001`` … , one for each version, in the folder *versions*.
+    """The revisions ``0001`` …, one a version, in the folder *versions*.
 
-    ``version`` is the one that the program works with; files are brought to it.
+    ``version`` is the one that the program works with; files are migrated to it.
     """
 
     versions: Path
@@ -78,7 +78,7 @@ def upgrade(connection: Connection, path: Path, chain: Chain | None = None) -> i
             raise SchemaTooNew(path, found, chain.version)
         if found < chain.version:
             check_start(driver, path, chain.version)
-            _climb(connection, chain, found)
+            _run_steps(connection, chain, found)
     if 0 < found < chain.version:
         _log.info("%s: migrated from version %d to %d", path, found, chain.version)
     return found
@@ -109,14 +109,14 @@ def transaction(connection: Connection) -> Iterator[None]:
     driver.execute("PRAGMA foreign_keys = OFF")  # has no effect inside a transaction
     try:
         with connection.begin():
-            broken_before = _broken_references(driver)
+            broken_before = _count_broken_references(driver)
             driver.set_authorizer(_keep_in_transaction(driver))
             try:
                 yield
             finally:
                 driver.set_authorizer(None)
-            if _broken_references(driver) - broken_before:
-                raise sqlite3.IntegrityError("it leaves rows that refer to nothing")
+            if _count_broken_references(driver) - broken_before:
+                raise sqlite3.IntegrityError("it leaves rows with broken foreign keys")
     finally:
         # When a revision tried to commit, SQLAlchemy thinks it did, and will not roll back.
         if driver.in_transaction:
@@ -125,12 +125,11 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def check_start(driver: sqlite3.Connection, path: Path, to_version: int) -> None:
-    """Refuse a file whose version cannot be believed; ``user_version`` is the only authority.
+    """Refuse a file whose ``user_version`` contradicts its tables; it is the only authority.
 
-    Tables without a version were not made by this package. An ``alembic_version`` table, which
-    another program may have left, is dropped where it agrees: it holds nothing else, would be
-    wrong after this migration, and is no table of a session file (SB-09). Where it disagrees,
-    somebody may have changed the tables without saying so in ``user_version``.
+    Tables without a version were not made by this package. An ``alembic_version`` table of another
+    program is dropped where it agrees, since it would be wrong after this migration and does not
+    belong to a session file (SB-09). Where it disagrees, the tables may have been changed.
     """
     found = user_version(driver)
     tables = [
@@ -162,7 +161,7 @@ def operations(context: MigrationContext) -> SessionOperations:
 
 def scripts(chain: Chain | None = None) -> ScriptDirectory:
     """Return Alembic's view of *chain*, the session files' when None, read anew."""
-    with _import_unheard():
+    with _mute_import_logs():
         from alembic.script import ScriptDirectory
 
     versions = (chain or SESSIONS).versions
@@ -170,7 +169,7 @@ def scripts(chain: Chain | None = None) -> ScriptDirectory:
 
 
 @cache
-def ladder(chain: Chain) -> tuple[Callable[[SessionOperations], None], ...]:
+def load_steps(chain: Chain) -> tuple[Callable[[SessionOperations], None], ...]:
     """Return the steps of *chain*, read once per process: the first makes version 1.
 
     Raises ValueError where the revisions are not 0001, 0002 and so on in one line.
@@ -186,11 +185,11 @@ def _before(number: int) -> str | None:
     return f"{number - 1:04}" if number > 1 else None
 
 
-def _climb(connection: Connection, chain: Chain, found: int) -> None:
-    with _import_unheard():
+def _run_steps(connection: Connection, chain: Chain, found: int) -> None:
+    with _mute_import_logs():
         from alembic.migration import MigrationContext
 
-    steps = ladder(chain)
+    steps = load_steps(chain)
     if len(steps) < chain.version:
         raise ValueError(f"the revisions in {chain.versions} end at version {len(steps)}")
     op = operations(MigrationContext.configure(connection, opts={"transactional_ddl": True}))
@@ -200,10 +199,10 @@ def _climb(connection: Connection, chain: Chain, found: int) -> None:
 
 
 @contextmanager
-def _import_unheard() -> Iterator[None]:
-    """Keep what Alembic logs while it is imported from the handlers, in this thread.
+def _mute_import_logs() -> Iterator[None]:
+    """Drop Alembic's log records while this thread imports it.
 
-    A handler that uses a session could need Alembic itself, and would find half of it.
+    A handler that opens a session could import Alembic itself and find it half imported.
     """
     logger = logging.getLogger("alembic.runtime.plugins")
     importing = get_ident()
@@ -226,13 +225,13 @@ def _typed_errors(path: Path, found: int, to_version: int) -> Iterator[None]:
         if getattr(error, "path", None) == path:
             raise
         cause = error.orig if isinstance(error, DBAPIError) else error
-        if isinstance(cause, sqlite3.Error) and primary_code(cause) in _NOT_THE_REVISIONS_FAULT:
+        if isinstance(cause, sqlite3.Error) and primary_code(cause) in _STORAGE_CODES:
             raise storage_error(path, cause) from error
         problem = f"{type(cause).__name__}: {cause}"
         raise MigrationFailed(path, found, to_version, problem) from error
 
 
-_NOT_THE_REVISIONS_FAULT = {
+_STORAGE_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_CORRUPT,
@@ -246,10 +245,10 @@ _NOT_THE_REVISIONS_FAULT = {
 
 
 def _keep_in_transaction(driver: sqlite3.Connection) -> Callable[..., int]:
-    """Make the authorizer that keeps a revision inside the one transaction, on the one file.
+    """Return the authorizer that keeps a revision inside the one transaction, on the one file.
 
-    Were the transaction gone (SQLite itself ends it after some errors, ``INSERT OR ROLLBACK``
-    too), every further statement would be committed by itself.
+    SQLite itself ends a transaction after some errors and on ``INSERT OR ROLLBACK``; each further
+    statement would then be committed by itself.
     """
     denied = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 
@@ -261,7 +260,7 @@ def _keep_in_transaction(driver: sqlite3.Connection) -> Callable[..., int]:
     return authorize
 
 
-def _broken_references(driver: sqlite3.Connection) -> Counter[tuple[Any, ...]]:
+def _count_broken_references(driver: sqlite3.Connection) -> Counter[tuple[Any, ...]]:
     # Without the number of the reference, which a rebuild of the table may change.
     return Counter(row[:3] for row in driver.execute("PRAGMA foreign_key_check"))
 
@@ -270,5 +269,5 @@ def _disagreement(stamps: list[tuple[Any, ...]], found: int) -> str:
     said = ", ".join(str(stamp[0]) for stamp in stamps)
     return (
         f"its table {VERSION_TABLE} says {said}, its user_version {found}; another program may "
-        "have changed its tables. Make sure which is true, then drop that table"
+        "have changed its tables. Find out which is right, then drop that table"
     )

@@ -117,7 +117,7 @@ def _columns(driver: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _keep_highest(driver: sqlite3.Connection, table: str, new: str) -> None:
-    """Hand the highest number given out on, also of a table whose last rows are gone."""
+    """Keep the AUTOINCREMENT counter, also of a table whose last rows were deleted."""
     highest = _highest(driver, table)
     if highest is not None:
         driver.execute("DELETE FROM main.sqlite_sequence WHERE name = ?", (new,))

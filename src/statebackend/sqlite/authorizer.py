@@ -11,10 +11,10 @@ from statebackend.values.tables import APPEND_ONLY
 
 
 def allow_appends_only(driver: sqlite3.Connection) -> None:
-    """Leave a writing connection only what a sole writer does (SB-10).
+    """Limit a writing connection to what a session's writer does (SB-10).
 
     It may insert into the append-only tables and update ``session_meta``. UPDATE, DELETE and
-    REPLACE elsewhere, DDL, ATTACH and every pragma that could switch this off fail.
+    REPLACE elsewhere, DDL, ATTACH and every pragma that could lift the limit fail.
     """
     _forbid_replace(driver)
     driver.set_authorizer(authorize_writer)
@@ -36,9 +36,9 @@ _APPEND_ONLY = "".join(
 
 
 def _forbid_replace(driver: sqlite3.Connection) -> None:
-    """Abort INSERT OR REPLACE, whose deletes no authorizer is asked about (SB-10).
+    """Abort INSERT OR REPLACE: SQLite does not ask the authorizer about its deletes (SB-10).
 
-    The triggers are TEMP ones: they live in the connection, not in the file. Deletes by REPLACE
+    The triggers are TEMP, so they belong to the connection and not to the file. Deletes by REPLACE
     fire triggers only while ``recursive_triggers`` is on.
     """
     driver.executescript(_APPEND_ONLY)
@@ -54,8 +54,8 @@ _ALWAYS_ALLOWED = {
 }
 
 
-# Pragmas that only tell; those in the second set change something when given a value.
-_TELLING_PRAGMAS = {
+# Pragmas that only read; those in the second set write when given a value.
+_READING_PRAGMAS = {
     "collation_list",
     "compile_options",
     "data_version",
@@ -77,7 +77,7 @@ _TELLING_PRAGMAS = {
 }
 
 
-_TELLING_WITHOUT_VALUE = {
+_READING_WITHOUT_VALUE = {
     "auto_vacuum",
     "busy_timeout",
     "cache_size",
@@ -96,35 +96,37 @@ _TELLING_WITHOUT_VALUE = {
 }
 
 
-# What the writer needs to fold its log in.
+# What the writer needs for checkpoints.
 _WRITERS_PRAGMAS = {("wal_checkpoint", "RESTART")} | {
     ("busy_timeout", str(timeout_ms)) for timeout_ms in (BUSY_TIMEOUT_MS, CHECKPOINT_TIMEOUT_MS)
 }
 
 
-# Cached, so that asking again runs no Python: an interrupt that arrives in Python code here is
-# swallowed by the driver and taken for a refusal.
+# Cached, so that a repeated call runs no Python code: the driver swallows an interrupt that arrives
+# in Python code here and takes it for a refusal.
 @lru_cache(maxsize=4096)
-def authorize_reader(action: int, one: str | None, two: str | None, *_rest: str | None) -> int:
-    """Allow reading, and pragmas that only tell."""
-    if action in _ALWAYS_ALLOWED or (action == sqlite3.SQLITE_PRAGMA and _tells(one, two)):
+def authorize_reader(action: int, name: str | None, detail: str | None, *_rest: str | None) -> int:
+    """Allow reading, and pragmas that only read."""
+    if action in _ALWAYS_ALLOWED or (
+        action == sqlite3.SQLITE_PRAGMA and _is_reading_pragma(name, detail)
+    ):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
 
 @lru_cache(maxsize=4096)
 def authorize_writer(
-    action: int, one: str | None, two: str | None, database: str | None, trigger: str | None
+    action: int, name: str | None, detail: str | None, database: str | None, trigger: str | None
 ) -> int:
-    """Allow what a sole writer does: insert into the logs, update ``session_meta``; and reading."""
-    if action == sqlite3.SQLITE_INSERT and database == "main" and one in APPEND_ONLY:
+    """Allow reading, inserts into the append-only tables, and updates of ``session_meta``."""
+    if action == sqlite3.SQLITE_INSERT and database == "main" and name in APPEND_ONLY:
         return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_UPDATE and database == "main" and one == "session_meta":
+    if action == sqlite3.SQLITE_UPDATE and database == "main" and name == "session_meta":
         return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and (one, two) in _WRITERS_PRAGMAS:
+    if action == sqlite3.SQLITE_PRAGMA and (name, detail) in _WRITERS_PRAGMAS:
         return sqlite3.SQLITE_OK
-    return authorize_reader(action, one, two, database, trigger)
+    return authorize_reader(action, name, detail, database, trigger)
 
 
-def _tells(pragma: str | None, value: str | None) -> bool:
-    return pragma in _TELLING_PRAGMAS or (pragma in _TELLING_WITHOUT_VALUE and value is None)
+def _is_reading_pragma(pragma: str | None, value: str | None) -> bool:
+    return pragma in _READING_PRAGMAS or (pragma in _READING_WITHOUT_VALUE and value is None)

@@ -17,33 +17,33 @@ _ATTEMPTS = 20
 
 
 def restart_wal(driver: sqlite3.Connection) -> bool:
-    """Fold the whole log in, and let the next commit begin it anew; tell whether that was possible.
+    """Checkpoint the whole WAL, so that the next commit restarts it; return whether that succeeded.
 
-    For the writer's connection, between transactions. It waits a moment for readers that are in a
-    page; a snapshot that is held longer makes it impossible, as does an error of the system.
+    For the writer's connection, between transactions. It waits half a second for readers; a
+    snapshot that is held longer makes it fail, as does an error of the system.
     """
     try:
         driver.execute(f"PRAGMA busy_timeout = {CHECKPOINT_TIMEOUT_MS}")
-        (busy, _frames, _folded) = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        (busy, _frames, _checkpointed) = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
     except sqlite3.Error:
-        return False  # nothing is lost by it: the log has everything, and SQLite's folds go on
+        return False  # the WAL keeps every commit, and SQLite checkpoints on
     else:
         return not busy
     finally:
         driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
-def remove_stale_wal(path: Path, *, fold: bool) -> None:
-    """Do what the last connection does as it closes, where two of them closed at once.
+def remove_stale_wal(path: Path, *, may_checkpoint: bool) -> None:
+    """Remove the WAL if two connections closed at once and neither removed it.
 
-    Each then took the other for the last one, and left the log behind: an empty one, or, of a
-    writer, who may *fold* it. It is left to whoever is on the file still, and who is not any more
-    asks after letting go; so one of them does it.
+    Each took the other for the last connection. An empty WAL is removed; one with content, as a
+    writer leaves, only if *may_checkpoint*. Call it after closing a connection: if another one is
+    still open, its owner calls it later.
     """
     for _ in range(_ATTEMPTS):
         if not SessionFiles(path).wal.exists() or SessionFiles(path).lock.exists():
             return
-        if not fold and has_wal(path):
+        if not may_checkpoint and has_wal(path):
             return
         with only_here(path) as only:
             if not only or is_read_elsewhere(path):
@@ -53,7 +53,7 @@ def remove_stale_wal(path: Path, *, fold: bool) -> None:
 
 
 def last_connection(path: Path, mode: str) -> sqlite3.Connection:
-    """Return a connection that is on the WAL, and so will be the last one on the file."""
-    last = sqlite3.connect(sqlite_uri(path, mode), uri=True)
-    last.execute("SELECT 1 FROM sqlite_schema").fetchone()  # only now is it on the log
-    return last
+    """Return a connection that has opened the WAL, to be closed as the last one on the file."""
+    driver = sqlite3.connect(sqlite_uri(path, mode), uri=True)
+    driver.execute("SELECT 1 FROM sqlite_schema").fetchone()  # the first read opens the WAL
+    return driver

@@ -1,7 +1,6 @@
-"""The one engine of the process, and the connections that it gives for one session file.
+"""The one SQLAlchemy engine of the process, and connections on one session file.
 
-Each setting is a small function that says why; a connection that SQLite did not set up as asked
-is refused.
+``settings`` has the pragmas, each with its reason.
 """
 
 from __future__ import annotations
@@ -22,28 +21,29 @@ from statebackend.errors import StorageError
 from statebackend.files import open_files
 from statebackend.files.header import has_wal
 from statebackend.files.paths import SessionFiles, sqlite_uri
-from statebackend.sqlite import authorizer, checkpoint, private_copy, settings
+from statebackend.sqlite import authorizer, checkpoint, settings
 from statebackend.sqlite.faults import primary_code, storage_error
+from statebackend.sqlite.read_mode import read_mode
 
-"""To so much a log that has been folded in is cut; one of SQLite's own folds is half of it."""
 _BEGIN = "statebackend_begin"
+_READ_MODE = "statebackend_read_mode"
 _DRIVER = "statebackend_driver"
 
 
-_wanted: ContextVar[str] = ContextVar("statebackend_wanted_uri")
+_uri: ContextVar[str] = ContextVar("statebackend_uri")
 
 
 def connect_for_writing(
     path: Path, check: Callable[[sqlite3.Connection], None] | None = None
 ) -> Connection:
-    """Return a new connection on the existing session file *path*, WAL, durable, checked.
+    """Return a new connection on the existing session file *path*, in WAL mode and durable.
 
-    Until ``authorizer.allow_appends_only`` is called on it, it may change the schema. *check* gets
-    the connection before that, while it cannot write. Raises what *check* raises,
-    :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
+    *check* is called with the connection before it can write. Until
+    ``authorizer.allow_appends_only`` is called, it may change the schema. Raises what *check*
+    raises, :class:`StorageUnsupported`, :class:`StorageBusy` and the other storage errors.
     """
     connection = _connect(path, sqlite_uri(path, "mode=rw"), begin="BEGIN IMMEDIATE")
-    with _closed_on_error(path, connection):
+    with _close_on_error(path, connection):
         driver = driver_of(connection)
         if check is not None:
             driver.execute("PRAGMA query_only = ON")
@@ -52,7 +52,7 @@ def connect_for_writing(
             except StorageError as error:
                 cause = error.__cause__
                 if cause is not None and primary_code(cause) == sqlite3.SQLITE_CANTOPEN:
-                    settings.set_wal(driver, path)  # says so where it is WAL that is not possible
+                    settings.set_wal(driver, path)  # a clearer error if WAL mode is not possible
                 raise
             driver.execute("PRAGMA query_only = OFF")
         settings.set_wal(driver, path)
@@ -64,22 +64,15 @@ def connect_for_writing(
 
 
 def connect_for_reading(path: Path) -> Connection:
-    """Return a new connection on the session file *path* that cannot write, and leaves no trace.
+    """Return a new connection on the session file *path* that cannot write and leaves no trace.
 
-    On a file without a log, a read-only connection would leave `-wal` and `-shm` behind; one that
-    may write takes them away again when it closes. Beside a log, only a read-only one is sure not
-    to fold a dead writer's log into the file. In a folder that takes no files, it is on a copy.
+    Raises the storage errors, and :class:`StorageBusy` at the begin or end of a transaction on a
+    file that this user may not write and that was changed meanwhile.
     """
-    if private_copy.is_needed(path):
-        with private_copy.made(path) as copy:
-            return _reading(path, sqlite_uri(copy, private_copy.URI_MODE))
-    mode = "mode=ro" if has_wal(path) else "mode=rw"
-    return _reading(path, sqlite_uri(path, mode))
-
-
-def _reading(path: Path, uri: str) -> Connection:
-    connection = _connect(path, uri, begin="BEGIN")
-    with _closed_on_error(path, connection):
+    mode = read_mode(path)
+    connection = _connect(path, sqlite_uri(path, mode.parameters), begin="BEGIN")
+    connection.info[_READ_MODE] = mode
+    with _close_on_error(path, connection):
         driver = driver_of(connection)
         driver.execute("PRAGMA query_only = ON")
         driver.set_authorizer(authorizer.authorize_reader)
@@ -87,17 +80,17 @@ def _reading(path: Path, uri: str) -> Connection:
 
 
 def close_reader(connection: Connection, path: Path) -> None:
-    """Close a connection of :func:`connect_for_reading`, leaving the log of a dead writer alone.
+    """Close a connection of :func:`connect_for_reading` without checkpointing a dead writer's WAL.
 
-    The last connection folds the log in as it closes, if it may write. A writer that closed has
-    taken its lock file away, and wants that; one that died has not.
+    SQLite checkpoints when the last connection closes, if that may write. The lock file shows which
+    WAL this is: a writer that closes removes its lock file, one that dies does not.
     """
     with ExitStack() as stack:
         if has_wal(path) and SessionFiles(path).lock.exists():
             with suppress(sqlite3.Error):
                 stack.enter_context(closing(checkpoint.last_connection(path, "mode=ro")))
         close(connection)
-    checkpoint.remove_stale_wal(path, fold=False)
+    checkpoint.remove_stale_wal(path, may_checkpoint=False)
 
 
 def read_by_default(connection: Connection) -> None:
@@ -109,28 +102,28 @@ def read_by_default(connection: Connection) -> None:
 
 
 def connect_in_memory() -> Connection:
-    """Return a connection on a new, empty database that is never written to a disk."""
+    """Return a connection on a new, empty database in memory."""
     return _connect(Path(":memory:"), ":memory:", begin="BEGIN IMMEDIATE")
 
 
 def close(connection: Connection) -> None:
     """Close a connection of this module; harmless when repeated, also after an interrupt.
 
-    SQLAlchemy takes one for closed whose closing was interrupted before it began.
+    The driver is closed as well: after an interrupt, SQLAlchemy may take an open one for closed.
     """
     connection.close()
     connection.get_execution_options()[_DRIVER].close()
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Return the ``sqlite3`` connection below SQLAlchemy's."""
+    """Return the ``sqlite3`` connection behind SQLAlchemy's."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
 
 
 def _connect(path: Path, uri: str, *, begin: str) -> Connection:
-    token = _wanted.set(uri)
+    token = _uri.set(uri)
     try:
         connection = _engine.connect()
     except sqlite3.Error as error:
@@ -140,7 +133,7 @@ def _connect(path: Path, uri: str, *, begin: str) -> Connection:
             raise storage_error(path, error.orig) from error
         raise
     finally:
-        _wanted.reset(token)
+        _uri.reset(token)
     connection.info[_BEGIN] = begin
     connection.execution_options(**{_DRIVER: driver_of(connection)})
     open_files.keep_in_child(connection)
@@ -148,7 +141,7 @@ def _connect(path: Path, uri: str, *, begin: str) -> Connection:
 
 
 @contextmanager
-def _closed_on_error(path: Path, connection: Connection) -> Iterator[None]:
+def _close_on_error(path: Path, connection: Connection) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -159,16 +152,16 @@ def _closed_on_error(path: Path, connection: Connection) -> Iterator[None]:
         raise
 
 
-def _create() -> sqlite3.Connection:
-    # The legacy control is what leaves transactions to us: on Python 3.12 and newer it must be
-    # said, and `autocommit=True` there would make SQLAlchemy's commit do nothing.
+def _connect_driver() -> sqlite3.Connection:
+    # Legacy control with isolation_level=None leaves transactions to us. Python 3.12 and newer need
+    # it spelled out: `autocommit=True` would make SQLAlchemy's commit do nothing.
     legacy: dict[str, Any] = {}
     if sys.version_info >= (3, 12):
         legacy["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
     connection: sqlite3.Connection = sqlite3.connect(
-        _wanted.get(),
+        _uri.get(),
         uri=True,
-        timeout=settings.BUSY_TIMEOUT_MS / 1000,  # set before anything can find the file busy
+        timeout=settings.BUSY_TIMEOUT_MS / 1000,  # before the first statement can find it busy
         isolation_level=None,
         check_same_thread=False,  # a handle may move between threads; its lock serialises use
         cached_statements=8,  # those of an append and of a read; more take 2.5 kB each
@@ -177,30 +170,39 @@ def _create() -> sqlite3.Connection:
     return connection
 
 
-# NullPool: a connection belongs to one file and one handle, so there is nothing to share. One
-# engine for all, because the cache of compiled statements lives on it.
-# Messages of its errors go into logs and traces, so they quote no values.
-_engine = create_engine("sqlite://", creator=_create, poolclass=NullPool, hide_parameters=True)
+# NullPool: a connection belongs to one file and one handle, so there is nothing to pool. One engine
+# for all files, because the cache of compiled statements belongs to the engine. hide_parameters:
+# error messages go into logs and traces and must not quote values.
+_engine = create_engine(
+    "sqlite://", creator=_connect_driver, poolclass=NullPool, hide_parameters=True
+)
 
 
 @event.listens_for(_engine, "begin")
 def _begin(connection: Connection) -> None:
-    # A transaction that reads first and writes later cannot be upgraded once somebody else has
-    # committed, so a writing one takes the write lock at its start.
+    # A transaction that reads first cannot become a writing one after another commit, so a writer
+    # takes the write lock at the start (BEGIN IMMEDIATE).
     driver = driver_of(connection)
-    if driver.in_transaction:  # left by an interrupt, where SQLAlchemy does not know of it
+    if driver.in_transaction:  # left by an interrupt, unknown to SQLAlchemy
         driver.execute("ROLLBACK")
     driver.execute(connection.info[_BEGIN])
 
 
+@event.listens_for(_engine, "begin")
+@event.listens_for(_engine, "rollback")
+def _check_unchanged(connection: Connection) -> None:
+    if (mode := connection.info.get(_READ_MODE)) is not None:
+        mode.check_unchanged()
+
+
 @event.listens_for(_engine, "handle_error")
 def _survive_interrupts(context: ExceptionContext) -> None:
-    # SQLAlchemy gives a connection up on which a KeyboardInterrupt arrived, since that may have cut
-    # a conversation with a server short. Here there is no server, and the connection is the handle.
+    # SQLAlchemy drops a connection after a KeyboardInterrupt, which may have cut off a server's
+    # reply. Here there is no server, and the handle keeps its one connection.
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
 
 
-# SQLAlchemy puts some questions to an engine's first connection. A damaged file could not answer
-# them, and that connection would never be closed.
+# SQLAlchemy runs some queries on an engine's first connection. On a damaged file they would fail,
+# and that connection would never be closed.
 close(connect_in_memory())

@@ -1,4 +1,4 @@
-"""From SQLite's errors to this package's: decided by code, never by message text."""
+"""Turn SQLite's errors into this package's, by result code and never by message text."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _DAMAGE_WHEN_READING = _DAMAGE | {sqlite3.SQLITE_OK, sqlite3.SQLITE_ERROR}
 
 
 def primary_code(error: BaseException) -> int:
-    """Return SQLite's primary result code of *error*, 0 when the driver raised it by itself."""
+    """Return SQLite's primary result code of *error*, 0 for an error of the driver itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def read_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StateBackendError:
-    """Return the typed error for a session file that would not let itself be read.
+    """Return the typed error for a failed read of a session file.
 
-    Here the statements are known to be right, so SQLite's generic error ("no such table",
-    "unsupported file format") and a text that is not UTF-8 (the driver also decodes messages that
-    quote a damaged schema) mean damage too.
+    The statements are known to be right, so SQLite's generic error ("no such table", "unsupported
+    file format") means damage too, as does a text that is not UTF-8 (the driver also decodes
+    messages that quote a damaged schema).
     """
     if isinstance(error, UnicodeDecodeError):
         return SessionDamaged(path, ("a text is not UTF-8",))
@@ -40,9 +40,9 @@ def read_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StateBa
 
 
 def is_undecodable(error: BaseException | None) -> bool:
-    """Tell whether *error*, or what it wraps, is the driver's word for a text that is not UTF-8.
+    """Return whether *error*, or the error it wraps, is about a text that is not UTF-8.
 
-    It is the only error of its class that comes from the driver itself, so without SQLite's code.
+    It is the only OperationalError that the driver raises itself, so without a code of SQLite.
     """
     driver_error = getattr(error, "orig", error)
     return type(driver_error) is sqlite3.OperationalError and not hasattr(
@@ -55,22 +55,21 @@ def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     code = primary_code(error)
     if code in _DAMAGE:
         return SessionDamaged(path, (str(error),))
-    # The index of the log could not be made long enough.
-    no_index = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE
-    if code == sqlite3.SQLITE_FULL or no_index:
-        return StorageFull(path, "no room left; nothing was kept, make room and try again")
+    # The shm could not be extended.
+    shm_full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE
+    if code == sqlite3.SQLITE_FULL or shm_full:
+        return StorageFull(path, "no space left; nothing was written, free some space and retry")
     if code == sqlite3.SQLITE_AUTH:
-        # Our own statements are all allowed: an interrupt arrived inside the check of one.
-        problem = "was interrupted (SQLITE_AUTH); nothing of it was kept, try again"
-        return StorageError(path, problem)
+        # The authorizer allows all statements of this package: an interrupt arrived inside it.
+        return StorageError(path, "was interrupted (SQLITE_AUTH); nothing was written, try again")
     if code in _BUSY:
         return StorageBusy(path, "is locked by another process; try again")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StorageError(path, f"{error} ({name})")
 
 
-class os_error:  # noqa: N801 - used as a function in `with`; a class, since every file of a scan pays
-    """Turn what the operating system refuses inside the block into a storage error."""
+class os_error:  # noqa: N801 - used like a function; a generator would be slower
+    """Turn an OSError inside the block into a storage error."""
 
     __slots__ = ("_path",)
 
@@ -90,5 +89,5 @@ class os_error:  # noqa: N801 - used as a function in `with`; a class, since eve
             return
         where = Path(error.filename if isinstance(error.filename, str) else self._path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(where, "no room left; nothing was kept") from error
+            raise StorageFull(where, "no space left; nothing was written") from error
         raise StorageError(where, f"{error.strerror} ({type(error).__name__})") from error

@@ -1,4 +1,4 @@
-"""The check of one session file: a report, never a change (SB-33; specification, "Corruption")."""
+"""The check of one session file; it never changes the file (SB-33; "Corruption")."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ from typing import Any
 
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
-from statebackend.files.header import check_meta_value, check_not_newer, check_version, misnamed
-from statebackend.files.paths import SUFFIX, sqlite_uri
+from statebackend.files.header import (
+    check_meta_value,
+    check_not_newer,
+    check_version,
+    misnamed_file_error,
+)
+from statebackend.files.paths import SessionFiles, sqlite_uri
 from statebackend.sqlite.faults import read_error, storage_error
+from statebackend.sqlite.read_mode import IMMUTABLE
 from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.tables import COLUMNS, TABLES
 
 MAX_FINDINGS = 100
-_ABSURD_SEQUENCE = 1 << 62
+_MAX_COUNTER = 1 << 62
 _SCHEMA = (
     "SELECT type, name, tbl_name, sql, typeof(type), typeof(name), typeof(tbl_name), typeof(sql) "
     "FROM sqlite_schema"
 )
 _MAX_SCHEMAS = 64
 _schemas_checked: set[tuple[Any, ...]] = set()
-"""Version and texts of schemas that have passed: nearly all sessions have the same."""
+"""Versions and texts of schemas that passed: nearly all sessions have the same."""
 
 
 def check_file(path: Path, *, immutable: bool) -> None:
     """Check the session file *path* through a read-only connection of its own.
 
-    *immutable* is for a file without a log that nobody can change meanwhile: it leaves no file
-    behind. Raises as :func:`check_connection` does.
+    *immutable* is for a file without a WAL that nobody can change meanwhile: SQLite then creates no
+    file beside it. Raises as :func:`check_connection` does.
     """
-    mode = "mode=ro&immutable=1" if immutable else "mode=ro"
+    mode = IMMUTABLE if immutable else "mode=ro"
     try:
         driver = sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=5)
     except sqlite3.Error as error:
@@ -44,13 +50,13 @@ def check_file(path: Path, *, immutable: bool) -> None:
 
 
 def check_copy(path: Path, session_id: str) -> None:
-    """Check a copy of a session, which need not carry the session's name."""
+    """Check a copy of a session, whose name may differ from the session's id."""
     try:
-        driver = sqlite3.connect(sqlite_uri(path, "mode=ro&immutable=1"), uri=True)
+        driver = sqlite3.connect(sqlite_uri(path, IMMUTABLE), uri=True)
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     try:
-        _checked(driver, path, session_id, full=True, references=True)
+        _check_as_bytes(driver, path, session_id, full=True, references=True)
     finally:
         driver.close()
 
@@ -60,20 +66,20 @@ def check_connection(
 ) -> None:
     """Check the session file *path* on *driver*: version, tables, meta row, and integrity.
 
-    Without *full*, the integrity check itself is left out. With *references*, which is for who will
-    write, foreign keys are enforced on *driver* from here on. Raises :class:`SchemaTooNew`,
-    :class:`SessionDamaged` with the findings, :class:`SessionUnreadable` when it is another kind
-    of database, and the storage errors, which are never damage.
+    Without *full*, ``PRAGMA integrity_check`` is skipped. With *references*, for a writer, foreign
+    keys are checked and stay enforced on *driver*. Raises :class:`SchemaTooNew`,
+    :class:`SessionDamaged` with the findings, :class:`SessionUnreadable` when it is another kind of
+    database, and the storage errors, which never mean damage.
     """
-    session_id = path.name.removesuffix(SUFFIX)
-    _checked(driver, path, session_id, full=full, references=references)
+    session_id = SessionFiles(path).session_id
+    _check_as_bytes(driver, path, session_id, full=full, references=references)
 
 
-def _checked(
+def _check_as_bytes(
     driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool, references: bool
 ) -> None:
     text_factory = driver.text_factory
-    # Bytes, because one text that is not UTF-8 would end a SELECT with an error.
+    # As str, one text that is not UTF-8 would end a SELECT with an error.
     driver.text_factory = bytes
     try:
         with telemetry.span("statebackend.integrity_check", session_id=session_id, path=str(path)):
@@ -88,13 +94,14 @@ def _check(
     try:
         (version,) = driver.execute("PRAGMA user_version").fetchone()
         check_not_newer(path, version)
-        findings = _findings(driver) if full else []
+        findings = _run_integrity_check(driver) if full else []
         schema = (version, references, *driver.execute(_SCHEMA))
         if findings or schema not in _schemas_checked:
             _check_tables(driver, path, version, findings)
             if findings:
                 raise SessionDamaged(path, tuple(findings))
-            _check_nothing_interferes(driver, path)
+            _check_no_trigger_or_view(driver, path)
+            _check_unique_id(driver, path)
             _check_columns(driver, version)
             if references:
                 _check_references(driver)
@@ -116,23 +123,23 @@ def _check_tables(
     }
     missing = sorted(TABLES - names)
     if len(missing) == len(TABLES) and not (version > 0 and findings):
-        raise SessionUnreadable(path, "has none of a session's tables, so it is not a session")
+        raise SessionUnreadable(path, "has none of a session's tables, so it is not a session file")
     if missing:
         lines = (f"table {name} is missing" for name in missing)
         raise SessionDamaged(path, (*lines, *findings))
 
 
 def _check_columns(driver: sqlite3.Connection, version: int) -> None:
-    """Name every column, since the schema may be damaged where SQLite's check does not mind it.
+    """Select every column: a damaged schema can pass SQLite's integrity check.
 
-    A name that is not there is an error of the statement, which is damage here.
+    A missing column is an error of the statement, which means damage here.
     """
     if version == SCHEMA_VERSION:
         driver.execute(_SELECT_ALL_COLUMNS).fetchone()
 
 
 def _check_references(driver: sqlite3.Connection) -> None:
-    """Let SQLite compile an INSERT into each table: only that tells of a reference to nothing."""
+    """Compile an INSERT into each table: only this reports a reference to a missing table."""
     driver.execute("PRAGMA foreign_keys = ON")
     for table in sorted(TABLES):
         driver.execute(f"EXPLAIN INSERT INTO {table} DEFAULT VALUES").fetchall()
@@ -144,39 +151,43 @@ _SELECT_ALL_COLUMNS = "SELECT " + " OR ".join(
 )
 
 
-def _check_nothing_interferes(driver: sqlite3.Connection, path: Path) -> None:
-    """Refuse what would make an append something else than it says: a trigger, a missing key."""
-    foreign = driver.execute(
+def _check_no_trigger_or_view(driver: sqlite3.Connection, path: Path) -> None:
+    """Refuse a trigger or view, which could change what an append does."""
+    row = driver.execute(
         "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1"
     ).fetchone()
-    if foreign is not None:
-        kind, name = (text.decode(errors="replace") for text in foreign)
+    if row is not None:
+        kind, name = (text.decode(errors="replace") for text in row)
         raise SessionUnreadable(path, f"has a {kind} ({name}), which no session file has")
+
+
+def _check_unique_id(driver: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file whose event ids may repeat, since a repeated append would go unnoticed."""
     keys = driver.execute("PRAGMA index_list(events)").fetchall()
     if not any(unique and origin == b"u" for _number, _name, unique, origin, _partial in keys):
         raise SessionUnreadable(path, "its events.id is not unique, so it is not a session file")
 
 
-def _findings(driver: sqlite3.Connection) -> list[str]:
+def _run_integrity_check(driver: sqlite3.Connection) -> list[str]:
     rows = driver.execute(f"PRAGMA integrity_check({MAX_FINDINGS})")
-    lines = [one for (text,) in rows for one in text.decode(errors="replace").splitlines()]
-    told = [line for line in lines if not line.startswith("*** in database")]
-    return [] if lines == ["ok"] else told or lines
+    lines = [line for (text,) in rows for line in text.decode(errors="replace").splitlines()]
+    findings = [line for line in lines if not line.startswith("*** in database")]
+    return [] if lines == ["ok"] else findings or lines
 
 
 def _check_counters(driver: sqlite3.Connection, path: Path) -> None:
-    """Find a counter that was never reached, and would leave no number to the next row."""
-    absurd = driver.execute(
+    """Refuse a damaged AUTOINCREMENT counter, which could leave no number for the next row."""
+    row = driver.execute(
         "SELECT name, seq FROM sqlite_sequence "
         "WHERE typeof(name) <> 'text' OR typeof(seq) <> 'integer' OR seq >= ?",
-        (_ABSURD_SEQUENCE,),
+        (_MAX_COUNTER,),
     ).fetchone()
-    if absurd is not None:
-        raise SessionDamaged(path, (f"the counter of {absurd[0]!r} stands at {absurd[1]!r}",))
+    if row is not None:
+        raise SessionDamaged(path, (f"the counter of {row[0]!r} is {row[1]!r}",))
 
 
 def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None:
-    # A text becomes str, a blob bytes, and what is not UTF-8 can still be told.
+    # A text becomes str and a blob bytes; text that is not UTF-8 has surrogates.
     driver.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     try:
         cursor = driver.execute("SELECT * FROM session_meta LIMIT 2")
@@ -184,9 +195,9 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     finally:
         driver.text_factory = bytes
     if len(rows) != 1:
-        found = "more than one row" if rows else "no row"
-        raise SessionDamaged(path, (f"session_meta holds {found}",))
-    # SQLite does not mind the case of a name.
+        number = "more than one row" if rows else "no row"
+        raise SessionDamaged(path, (f"session_meta holds {number}",))
+    # SQLite ignores the case of names.
     names = [column[0].lower() for column in cursor.description]
     values = dict(zip(names, rows[0], strict=True))
     stored = values.get("session_id")
@@ -194,6 +205,6 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
         raise SessionDamaged(path, ("session_meta holds no id",))
     check_meta_value(path, "session_id", stored)
     if stored != session_id:
-        raise misnamed(path, stored)
+        raise misnamed_file_error(path, stored)
     for name, value in values.items():
         check_meta_value(path, name, value)

@@ -1,6 +1,6 @@
-"""What a connection is set to: one function a pragma, each with its reason.
+"""The settings of a connection: one function a pragma, each with its reason.
 
-A file system or library on which SQLite does not obey is refused.
+A file system or an SQLite library where a setting has no effect is refused.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ WAL_KEPT_BYTES = 8 * 1024 * 1024
 
 
 def set_wal(driver: sqlite3.Connection, path: Path) -> None:
-    """WAL, so that readers and the writer do not wait for each other (SB-07)."""
+    """Switch to WAL mode, so that readers and the writer do not wait for each other (SB-07)."""
     try:
         (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
     except sqlite3.OperationalError as error:
-        # A file that says WAL already, where its log and index cannot be had.
-        if primary_code(error) != sqlite3.SQLITE_CANTOPEN or not _takes_files(path.parent):
+        # The file is in WAL mode already, but SQLite cannot open its WAL or shm.
+        if primary_code(error) != sqlite3.SQLITE_CANTOPEN or not _can_create_files(path.parent):
             raise
         mode = str(error)
     if mode != "wal":
         raise StorageUnsupported(
             path,
-            f"SQLite's WAL mode is not possible on this file system (it answered {mode!r}); "
+            f"SQLite cannot use WAL mode on this file system (it answered {mode!r}); "
             "keep sessions on a local disk",
         )
 
 
 def check_writable(driver: sqlite3.Connection) -> None:
-    """Refuse a file or log that SQLite, refused to open it for writing, opened for reading.
+    """Refuse a file or WAL that SQLite could open only for reading.
 
-    It does so without a word, and every later write would fail.
+    SQLite falls back to reading without an error, and every later write would fail.
     """
     driver.execute("PRAGMA busy_timeout = 0")
     try:
-        driver.execute("UPDATE session_meta SET status = status WHERE 0")  # BEGIN would not tell
+        driver.execute("UPDATE session_meta SET status = status WHERE 0")  # BEGIN would succeed
     except sqlite3.OperationalError as error:
-        # Somebody else writes, so one can; or there is no table yet, and a migration makes it.
+        # BUSY: another process writes, so it is possible. ERROR: a migration makes the table.
         if primary_code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_ERROR}:
             raise
     finally:
         driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
-def _takes_files(folder: Path) -> bool:
-    """Tell whether a file can be made here: neither rights, room nor descriptors are lacking."""
+def _can_create_files(folder: Path) -> bool:
+    """Return whether a file can be created here, as rights, space and descriptors allow."""
     try:
         with TemporaryFile(dir=folder):
             return True
@@ -60,17 +60,17 @@ def _takes_files(folder: Path) -> bool:
 
 
 def set_synchronous(driver: sqlite3.Connection) -> None:
-    """FULL, since in WAL mode NORMAL may lose the last commits at a power loss."""
+    """Sync each commit: in WAL mode, NORMAL may lose the last commits at a power loss."""
     driver.execute("PRAGMA synchronous = FULL")
 
 
 def limit_wal(driver: sqlite3.Connection) -> None:
-    """Give the room of a long log back, once it is folded in and begun anew."""
+    """Truncate a long WAL when it restarts after a checkpoint."""
     driver.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
 
 
 def set_foreign_keys(driver: sqlite3.Connection, path: Path) -> None:
-    """Let SQLite enforce the references of the schema, which it does not by default."""
+    """Enforce foreign keys, which SQLite does not by default."""
     driver.execute("PRAGMA foreign_keys = ON")
     if driver.execute("PRAGMA foreign_keys").fetchone() != (1,):
         raise StorageUnsupported(path, "this SQLite library cannot enforce foreign keys")

@@ -1,4 +1,4 @@
-"""What SQLite does not say of a write-ahead log: that it leaves some of it out, or whose it is."""
+"""Refuse a WAL that SQLite would read only in part, or that belongs to another session."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from statebackend.errors import SessionDamaged
 from statebackend.files import wal
-from statebackend.files.paths import SUFFIX, sqlite_uri
+from statebackend.files.paths import SessionFiles, sqlite_uri
+from statebackend.sqlite.read_mode import IMMUTABLE
 
-# An index knows the id too, and a log need not hold that one's page.
+# NOT INDEXED reads the row itself: the WAL may hold the table's page but not that of its index.
 _OWNER = "(SELECT session_id FROM session_meta NOT INDEXED)"
 _NEWEST = (
     f"SELECT {_OWNER}, sequence, id FROM (SELECT 1) "
@@ -19,64 +20,60 @@ _NEWEST = (
 
 
 def check_wal(path: Path, page_size: int) -> None:
-    """Refuse a log beside *path* that would hide what was committed; *page_size* is in bytes.
+    """Refuse a WAL of *path* that would hide committed rows; *page_size* is in bytes.
 
-    SQLite reads a log up to its first broken frame and says nothing; and it applies a log of an
-    earlier time, or of another session, to the file. Raises :class:`SessionDamaged`. Only while
-    nobody writes, and while this process has no connection on the file.
+    SQLite reads a WAL up to its first broken frame without an error, and it applies an older WAL or
+    one of another session to the file. Raises :class:`SessionDamaged`. Call it only while nobody
+    writes, and while this process has no connection on the file.
     """
-    log = wal.read(path, page_size)
-    if log is None:
+    content = wal.read(path, page_size)
+    if content is None:
         return
-    if log.lost_commits:
-        raise SessionDamaged(
-            path,
-            (f"{log.lost_commits} transactions behind a broken frame of the write-ahead log",),
-        )
-    if log.lost_frames:
-        raise SessionDamaged(
-            path,
-            (f"{log.lost_frames} committed frames at the end of its log are gone or broken",),
-        )
-    if log.live and log.page_size != page_size:
-        raise SessionDamaged(path, ("the write-ahead log has pages of another size",))
-    if log.live:
+    if content.lost_commits:
+        problem = f"{content.lost_commits} transactions are behind a broken frame of the WAL"
+        raise SessionDamaged(path, (problem,))
+    if content.lost_frames:
+        problem = f"{content.lost_frames} committed frames at the end of the WAL are lost or broken"
+        raise SessionDamaged(path, (problem,))
+    if content.live and content.page_size != page_size:
+        raise SessionDamaged(path, ("the WAL has another page size than the file",))
+    if content.live:
         _check_owner(path)
 
 
 def _check_owner(path: Path) -> None:
-    """Compare the file without its log, and with it: events are only ever added."""
+    """Compare the file without its WAL and with it: events are only ever added."""
     try:
-        with closing(_connect(path, "mode=ro&immutable=1")) as alone:
-            session_id, sequence, event_id = alone.execute(_NEWEST).fetchone()
+        with closing(_connect(path, IMMUTABLE)) as driver:
+            session_id, sequence, event_id = driver.execute(_NEWEST).fetchone()
         with closing(_connect(path, "mode=ro")) as driver:
-            together = driver.execute(
+            wal_session_id, wal_event_id = driver.execute(
                 f"SELECT {_OWNER}, (SELECT id FROM events WHERE sequence = ?)",
                 (sequence,),
             ).fetchone()
     except (sqlite3.Error, UnicodeDecodeError):
-        return  # in the middle of being folded in, or damaged: the check itself will say
-    stem = path.name.removesuffix(SUFFIX).encode()
-    if together[1] not in {None, event_id}:
-        problem = "the write-ahead log holds another session's events"
-    elif sequence is not None and together[1] is None:
-        problem = "the write-ahead log is older than the file"
-    elif session_id == stem and together[0] != stem:
-        problem = "the write-ahead log is another session's"
+        return  # a checkpoint was cut off, or damage, which the integrity check reports
+    expected_id = SessionFiles(path).session_id.encode()
+    if wal_event_id not in {None, event_id}:
+        problem = "the WAL holds events of another session"
+    elif sequence is not None and wal_event_id is None:
+        problem = "the WAL is older than the file"
+    elif session_id == expected_id and wal_session_id != expected_id:
+        problem = "the WAL belongs to another session"
     else:
         return
-    if _whole_alone(path):
+    if _is_sound_without_wal(path):
         raise SessionDamaged(path, (problem,))
 
 
-def _whole_alone(path: Path) -> bool:
-    """Tell whether the file is sound without its log.
+def _is_sound_without_wal(path: Path) -> bool:
+    """Return whether the file without its WAL passes the integrity check.
 
-    If the power went while the log was folded in, a torn page can show rows that never were.
+    After a power cut during a checkpoint, a torn page can show rows that were never written.
     """
     try:
-        with closing(_connect(path, "mode=ro&immutable=1")) as alone:
-            return bool(alone.execute("PRAGMA integrity_check(1)").fetchone() == (b"ok",))
+        with closing(_connect(path, IMMUTABLE)) as driver:
+            return bool(driver.execute("PRAGMA integrity_check(1)").fetchone() == (b"ok",))
     except (sqlite3.Error, UnicodeDecodeError):
         return False
 

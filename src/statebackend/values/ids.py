@@ -58,9 +58,9 @@ def time_prefix(moment: datetime) -> str:
 
 
 def new_event_id() -> str:
-    """Make an event id that no other has: a UUID of version 7 (RFC 9562).
+    """Make a unique event id: a UUID of version 7 (RFC 9562).
 
-    It begins with the time, so that ids of one session are neighbours in the index of ids.
+    It begins with the time, so that new ids of a session are neighbours in the index of ids.
     """
     return event_id_from(time.time_ns() // 1_000_000, os.urandom(10))
 
@@ -86,5 +86,5 @@ def _generator() -> ULIDGenerator:
     return ULIDGenerator()
 
 
-# A forked child would go on from its parent's last id and make the same next ones.
+# A forked child would otherwise make the same ids as its parent.
 os.register_at_fork(after_in_child=_generator.cache_clear)

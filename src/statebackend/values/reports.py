@@ -68,7 +68,7 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every row is kept as it was."""
+        """Return whether every row was kept unchanged."""
         return not (self.derived or self.uncounted) and not any(
             table.missing or table.repaired or table.doubtful or table.orphaned or table.set_aside
             for table in self.tables
@@ -121,7 +121,7 @@ FindingCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that the check of a session file found.
+    """One finding of the check of a session file.
 
     ``damage``: the bytes cannot be trusted, and opening the session for writing salvages it.
     ``problem``: it can be opened, but something needs a person. ``note``: good to know.

@@ -29,6 +29,23 @@ class BadSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartialResult:
+    """Base of the answers over several sessions: what they lack.
+
+    ``unreadable`` names the files that could not be read, ``incomplete`` the sessions that were
+    read but lost rows to damage.
+    """
+
+    unreadable: tuple[BadSession, ...]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Return whether a file could not be read, or a session lost rows."""
+        return bool(self.unreadable or self.incomplete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeNode:
     """One session in a tree.
 
@@ -70,7 +87,7 @@ class SessionTree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionCost:
+class SessionCost(PartialResult):
     """What a session cost, read from the ledgers.
 
     ``inclusive`` (None unless asked for) adds every descendant, ``sessions`` counts them with the
@@ -84,17 +101,10 @@ class SessionCost:
     own: CostTotals
     inclusive: CostTotals | None
     sessions: int
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file that may belong to the tree could not be read, or rows were lost."""
-        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReferencedProducers:
+class ReferencedProducers(PartialResult):
     """The producers that any readable session refers to: what a plug-in cache must keep.
 
     Sorted; the reserved kernel producer is left out. ``unreadable`` names the files that could
@@ -103,13 +113,6 @@ class ReferencedProducers:
     """
 
     producers: tuple[Producer, ...]
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file could not be read, or a session lost rows."""
-        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class CostGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostReport:
+class CostReport(PartialResult):
     """Spend by group, over several sessions.
 
     ``unreadable`` files are not in the sums. Of the sessions that are, ``incomplete`` names those
@@ -130,13 +133,6 @@ class CostReport:
     """
 
     groups: tuple[CostGroup, ...]
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file could not be read, or a session lost rows."""
-        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,20 +145,13 @@ class PlanRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRules:
+class PlanRules(PartialResult):
     """Decisions counted over all sessions, most frequent first.
 
     ``unreadable`` ones are not in; ``incomplete`` names those that lost rows to damage.
     """
 
     rules: tuple[PlanRule, ...]
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file could not be read, or a session lost rows."""
-        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +172,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(PartialResult):
     """The events found, the best first, of equally good ones the newest.
 
     ``unreadable`` files were not searched, or not to their end; of the sessions that were,
@@ -192,10 +181,3 @@ class SearchResult:
     """
 
     hits: tuple[SearchHit, ...]
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file could not be read, or a session lost rows."""
-        return bool(self.unreadable or self.incomplete)

@@ -1,4 +1,4 @@
-"""From stored columns to values; what is foreign to this package stays the raw text."""
+"""Build values from stored columns; words and times of other programs stay the stored text."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def text(stored: bytes) -> str:
 
 
 def as_text(stored: object) -> str:
-    """Return what is stored where a text belongs: bytes decoded as :func:`text` does, NULL as none.
+    """Return the value of a text column as str: bytes as in :func:`text`, NULL as ``""``.
 
-    Columns of text hold whatever another program put there.
+    Another program may have stored a value of any type.
     """
     if isinstance(stored, str):
         return stored
@@ -41,7 +41,7 @@ def as_text(stored: object) -> str:
     return "" if stored is None else str(stored)
 
 
-# By type too, since 1, 1.0 and True are one key.
+# typed, since 1, 1.0 and True are equal as keys.
 @lru_cache(maxsize=1024, typed=True)
 def _producer(category: object, name: object, version: object) -> Producer:
     return Producer(as_text(category), as_text(name), as_text(version))
@@ -75,7 +75,7 @@ def make_event(  # noqa: PLR0917 - by position, as every event passes here
     schema_version: str,
     payload: bytes,
 ) -> Event:
-    """Return ``Event(...)`` in half the time, which a frozen class takes to set its own fields."""
+    """Return ``Event(...)`` in half the time of the constructor of a frozen dataclass."""
     made = _new(Event)
     _set_sequence(made, sequence)
     _set_id(made, event_id)
@@ -102,7 +102,7 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def as_bytes(payload: object) -> bytes:
-    """Return a payload that another program stored as text or as a number."""
+    """Return as bytes a payload that another program stored as text or as a number."""
     return payload.encode() if isinstance(payload, str) else str(payload).encode()
 
 
@@ -125,7 +125,7 @@ def session_info(row: Sequence[Any], *, live: bool, incomplete: bool) -> Session
 
 
 def cost_totals(row: Sequence[Any]) -> CostTotals:
-    """Return the totals of: rows, cost sum, unpriced rows, then a high and low sum per counter.
+    """Return the totals from: rows, cost sum, unpriced rows, a high and a low sum a counter.
 
     The sums of the upper and the lower 32 bits are separate because SQLite's SUM of integers
     fails above 2^63-1, and its TOTAL rounds above 2^53.
@@ -144,9 +144,9 @@ def cost_totals(row: Sequence[Any]) -> CostTotals:
 
 
 def add_totals(parts: Iterable[CostTotals]) -> CostTotals:
-    """Return the sum of several totals; its ``cost_usd`` is None when none has a row.
+    """Return the sum of several totals.
 
-    So it is, as in SQLite, where infinities of both signs meet: they have no sum.
+    ``cost_usd`` is None when none has a row and, as in SQLite, for infinities of both signs.
     """
     parts = list(parts)
     return CostTotals(
@@ -158,9 +158,9 @@ def add_totals(parts: Iterable[CostTotals]) -> CostTotals:
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:
-    """Return the sum, the same in any order; None of nothing, and if one part or the sum is none.
+    """Return the sum, the same in any order; None without parts, or if a part or the sum is None.
 
-    A ledger written elsewhere can hold infinities, and costs whose sum passes the largest float.
+    A ledger of another program can hold infinities, and costs whose sum exceeds the largest float.
     """
     finite = [cost for cost in costs if cost is not None]
     if not costs or len(finite) < len(costs):
@@ -170,7 +170,7 @@ def _sum(costs: Sequence[float | None]) -> float | None:
         return endless.pop() if len(endless) == 1 else None
     try:
         return fsum(finite)
-    except OverflowError:  # of a part of the sum, at least
+    except OverflowError:  # in a partial sum; the exact sum may still fit
         from fractions import Fraction
 
         exact = sum(map(Fraction, finite))

@@ -41,7 +41,7 @@ def to_text(value: datetime) -> str:
 
 def from_text(text: object) -> datetime | str:
     """Return the time that *text* stores, or *text* itself when it is not the stored form."""
-    if not isinstance(text, str):  # a file made elsewhere can hold anything
+    if not isinstance(text, str):  # another program may have stored any type
         return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if _STORED.fullmatch(text) is None:
         return text
@@ -51,7 +51,7 @@ def from_text(text: object) -> datetime | str:
         return text
 
 
-@lru_cache(maxsize=64)  # most times of one writer are of few seconds
+@lru_cache(maxsize=64)  # consecutive events mostly share a second
 def _second(*fields: int) -> str:
     return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.".format(*fields)
 

@@ -1,4 +1,4 @@
-"""Checks on everything that goes in: a typed error names the field, before anything is written."""
+"""Checks of all input: a typed error names the field before anything is written."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def check_cost(cost: Cost) -> Cost:
     if not isinstance(cost, Cost):
         raise InvalidValue("cost", f"must be a Cost or None, not {type(cost).__name__}")
     provider, model, usd = cost.provider_name, cost.model_id, cost.cost_usd
-    if (  # what most are, told at once
+    if (  # the common case in one expression
         type(cost) is Cost
         and type(provider) is str
         and type(model) is str
@@ -146,13 +146,13 @@ def _check_amount(field: str, value: float) -> None:
 
 
 def check_seconds(field: str, value: float) -> float:
-    """Return *value* if it is a time to wait, in seconds."""
+    """Return *value* if it is a finite, non-negative number of seconds."""
     _check_amount(field, value)
     return value
 
 
 def check_path(field: str, value: str | os.PathLike[str]) -> str:
-    """Return *value* as the text of a path that the system can be asked about."""
+    """Return *value* as the text of a path."""
     try:
         text = os.fspath(value)
     except TypeError as error:

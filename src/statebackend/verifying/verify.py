@@ -70,7 +70,7 @@ def _damage(code: FindingCode, error: SessionDamaged) -> list[Finding]:
 def _check_names(path: Path) -> Iterator[Finding]:
     try:
         found = header.check_regular(path)
-        if found is None and (remains := header.leftover(path)) is not None:
+        if found is None and (remains := header.describe_leftover(path)) is not None:
             raise SessionUnreadable(path, remains)
     except SessionUnreadable as error:
         yield problem("file", error.problem)

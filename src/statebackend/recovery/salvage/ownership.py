@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from statebackend.files.header import pages_counted
+from statebackend.files.header import page_count_of
 from statebackend.files.wal import Wal
 from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.images import FILE, JOURNAL, LOG, Images
@@ -50,7 +50,7 @@ def lay_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[str,
             uncounted = (_OWN_LOG_IS_GONE,)
         elif images.log is not None and (lost := images.log.lost_frames):
             uncounted = (_LOG_WAS_CUT.format(lost),)
-    counted = pages_counted(images.page(1))
+    counted = page_count_of(images.page(1))
     if counted is not None and counted < min(images.page_count, images.size // images.page_size):
         uncounted += (_FIRST_PAGE_IS_OLDER,)
     return [note for note in notes if note], uncounted
