@@ -18,7 +18,7 @@ from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
 from benchmarks.samples import mixed, new_session
 from statebackend import StateBackend
-from statebackend.recovery.salvage import salvage
+from statebackend.recovery.salvage.salvage import salvage
 
 _PAYLOAD_REPEATS = 4  # of 500 bytes
 _PAGE = 4096

@@ -27,7 +27,7 @@ from statebackend import (
 from statebackend.files import paths, recovery_reports
 from statebackend.opening import opening
 from statebackend.recovery import recover as recovery
-from statebackend.recovery.salvage import salvage
+from statebackend.recovery.salvage.salvage import salvage
 from tests.chains import make_chain, program_of
 from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, told
 from tests.session_files import (
