@@ -66,16 +66,13 @@ class Soak:
         self._names = [*kinds.KINDS, *(_ODD + name for name in oddities.ODDITIES)]
 
     def cases(self, count: int) -> Iterator[Case]:
-        """Run so many cases, the kinds in turns."""
+        """Run *count* cases, the kinds in turns."""
         for number in range(count):
             yield self.case(number)
 
     def case(self, number: int) -> Case:
         """Run one case; its number and the seed give the same again."""
-        order = random.Random(f"{self._seed}:{number // len(self._names)}")
-        kind = order.sample(self._names, len(self._names))[number % len(self._names)]
-        dice = random.Random(f"{self._seed}:{number}:{kind}")
-        base, foreign, files = self._drawn(kind, dice)
+        kind, base, foreign, files = self.draw(number)
         case = Case(number, kind, self._pool.index(base))
         case.there = sum(len(rows) for rows in base.rows.values())
         folder = self._folder / f"case-{number}"
@@ -90,22 +87,28 @@ class Soak:
         else:
             _run(case, path, copy, Judge(base, foreign, files))
         if case.findings:
-            self._kept(case, folder, files)
+            self._keep_files(case, folder, files)
         shutil.rmtree(folder)
         return case
 
-    def _drawn(self, kind: str, dice: random.Random) -> tuple[Base, Base, Files]:
+    def draw(self, number: int) -> tuple[str, Base, Base, Files]:
+        """Return the kind of a case, its session, another one, and the damaged files."""
+        order = random.Random(f"{self._seed}:{number // len(self._names)}")
+        kind = order.sample(self._names, len(self._names))[number % len(self._names)]
+        dice = random.Random(f"{self._seed}:{number}:{kind}")
         for _attempt in range(200):
             base, foreign = dice.sample(self._pool, 2)
             try:
                 if kind.startswith(_ODD):
-                    return base, foreign, oddities.ODDITIES[kind.removeprefix(_ODD)](base, dice)
-                return base, foreign, kinds.damage(kind, base, foreign, dice)
+                    files = oddities.ODDITIES[kind.removeprefix(_ODD)](base, dice)
+                else:
+                    files = kinds.damage(kind, base, foreign, dice)
             except kinds.Unfit:
                 continue
+            return kind, base, foreign, files
         raise AssertionError(f"no session of the pool suits {kind!r}")
 
-    def _kept(self, case: Case, folder: Path, files: Files) -> None:
+    def _keep_files(self, case: Case, folder: Path, files: Files) -> None:
         name = re.sub(r"\W+", "-", case.kind)
         target = self._keep / f"seed-{self._seed}-case-{case.number}-{name}"
         if target.exists():

@@ -29,7 +29,7 @@ from statebackend.opening import opening
 from statebackend.recovery import recover as recovery
 from statebackend.recovery.salvage.salvage import salvage
 from tests.chains import make_chain, program_of
-from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, told
+from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, table_report
 from tests.session_files import (
     START,
     Found,
@@ -233,7 +233,7 @@ def test_an_interrupted_recovery_is_finished(
     step(path)
     done = recover(backend, session_id)
     assert done.complete
-    assert told(done, "events").kept == 5
+    assert table_report(done, "events").kept == 5
     assert listing(backend.directory) == [
         ".locks",
         path.name,
@@ -277,7 +277,7 @@ def test_a_session_in_the_middle_of_its_recovery_is_refused_to_readers(
     with pytest.raises(SessionDamaged, match="interrupted"):
         opening.open_undamaged(path)
     done = recover(backend, session_id)
-    assert (done.reasons, told(done, "events").kept) == (reasons, 5)
+    assert (done.reasons, table_report(done, "events").kept) == (reasons, 5)
 
 
 @pytest.mark.parametrize("step", [log_linked, both_linked])
@@ -534,7 +534,7 @@ def test_a_look_at_what_can_be_saved_changes_nothing(
     with backend.read_partial(session_id) as view:
         assert view.recovery is not None
         assert (view.recovery.original, view.recovery.report) == (None, None)
-        lost = told(view.recovery, "events").lost
+        lost = table_report(view.recovery, "events").lost
         assert 0 < lost < 30
         assert len(list(view.events())) == 300 - lost
         assert listing(temporary)
