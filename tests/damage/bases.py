@@ -55,9 +55,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Base:
-    """A healthy session: its id, its files, an earlier state of them, its rows and their places.
+    """A healthy session: its id, its files, an earlier state of them, its rows.
 
-    ``metas`` are the rows of ``session_meta`` that were ever committed.
+    ``metas`` are all rows of ``session_meta`` that were committed.
     """
 
     session_id: str
@@ -107,24 +107,24 @@ PLANS = (
     Plan(3, (0, 50), page_size=2048, logged=True),
 )
 SHORT = 12
-"""So many of them are enough for a short run."""
+"""How many of the plans a short run uses."""
 
 
 def pool(folder: Path, plans: tuple[Plan, ...], seed: int) -> list[Base]:
-    """Build the bases, and that of a process that was really killed, below *folder*."""
+    """Build the bases, and that of a killed process, below *folder*."""
     dice = random.Random(seed)
     bases = [_built(folder / str(number), plan, dice) for number, plan in enumerate(plans)]
     return [*bases, _killed(folder / "killed")]
 
 
 def files_of(path: Path) -> Files:
-    """Return the bytes of a session file and of what lies beside it."""
+    """Return the bytes of a session file and of its sidecars."""
     found = {ending: Path(f"{path}{ending}") for ending in ENDINGS}
     return {ending: file.read_bytes() for ending, file in found.items() if file.exists()}
 
 
 def without_room(files: Files) -> Files:
-    """Return *files* with a log that ends with its last frame, not with room made for others."""
+    """Return *files* with a WAL that ends with its last frame."""
     log = files["-wal"]
     size = 24 + int.from_bytes(log[8:12], "big")
     end = 32

@@ -1,4 +1,4 @@
-"""Damaging sessions in seeded cases, opening them, and judging what is found."""
+"""Damage sessions in seeded cases, open them, and judge the result."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.damage.plain import Rows
 from tests.session_files import call
 
 _ODD = "sound: "
-_ITS_LOG_IS_GONE = {"log foreign", "log older"}
+_OWN_WAL_IS_GONE = {"log foreign", "log older"}
 
 
 @dataclass(slots=True)
 class Case:
-    """One case and what came of it.
+    """One case and its result.
 
     ``ending`` is recovered, sound (opened without a recovery), refused or unreadable; the counts
-    are rows of the five tables. ``left_out`` names rows whose bytes were whole and that are gone.
+    are rows of the five tables. ``left_out`` names missing rows whose bytes are undamaged.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Case:
 
 
 class Soak:
-    """A pool of sessions, and cases of damage to them; files are kept of what is found."""
+    """A pool of sessions, and cases of damage to them; the files of findings are kept."""
 
     def __init__(
         self, folder: Path, keep: Path, seed: int, plans: tuple[bases.Plan, ...] = bases.PLANS
@@ -132,9 +132,9 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
     }
     readable = plain.readable(copy, wanted)
     for table, rows in judge.foreign.rows.items():
-        readable[table] -= rows.keys()  # it may have been read out of the other session's log
+        readable[table] -= rows.keys()  # it may come from the other session's WAL
     backend = StateBackend(path.parent)
-    with _warnings() as said:
+    with _warnings() as messages:
         started = time.perf_counter()
         try:
             session = backend.open(path.stem)
@@ -150,8 +150,8 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
         case.findings.append(f"after the open: {error!r}")
     finally:
         session.close()
-    if recovery is not None and not any(path.name in line for line in said):
-        case.findings.append(f"the recovery was not logged: {said}")
+    if recovery is not None and not any(path.name in line for line in messages):
+        case.findings.append(f"the recovery was not logged: {messages}")
     return None
 
 
@@ -160,25 +160,25 @@ def _judge_refusal(
 ) -> None:
     case.ending = "refused"
     case.findings += judge.evidence(path)
-    left = sum(map(len, judge.untouched.values())) + sum(map(len, readable.values()))
+    whole = sum(map(len, judge.untouched.values())) + sum(map(len, readable.values()))
     if isinstance(error, SchemaTooNew):
         at = int.from_bytes(judge.damaged[""][60:64], "big", signed=True)
         if at <= 1 or not judge.damaged[""].startswith(b"SQLite format 3\0"):
             case.findings.append(f"nothing says that it is newer: {error}")
     elif isinstance(error, SessionUnreadable):
         case.ending = "unreadable"
-        if left:
-            case.findings.append(f"{left} rows could be saved: {error}")
-        case.findings += _flagged(path)
+        if whole:
+            case.findings.append(f"{whole} rows could be saved: {error}")
+        case.findings += _check_unreadable(path)
     else:
         shown = "".join(traceback.format_exception(error)[-3:])
         case.findings.append(f"open raised {error!r}\n{shown}")
 
 
-def _flagged(path: Path) -> Iterator[str]:
-    """Look that an unreadable session stays so, is listed as such, and keeps its id."""
+def _check_unreadable(path: Path) -> Iterator[str]:
+    """Report an unreadable session that can be opened or created, or is not listed as bad."""
     backend = StateBackend(path.parent)
-    shown = [one for one in backend.scan() if one.session_id == path.stem]
+    shown = [info for info in backend.scan() if info.session_id == path.stem]
     if not (len(shown) == 1 and isinstance(shown[0], BadSession)):
         yield f"it is listed as {shown}"
     if not _raises(SessionUnreadable, lambda: backend.open(path.stem)):
@@ -203,24 +203,24 @@ def _judge_opened(case: Case, session: Session, judge: Judge, readable: dict[str
     case.findings += judge.less_than_plain(found, readable)
     case.left_out = judge.lost(found)
     if recovery is not None and recovery.complete:
-        case.findings += judge.called_complete(found, log=case.kind in _ITS_LOG_IS_GONE)
+        case.findings += judge.called_complete(found, wal=case.kind in _OWN_WAL_IS_GONE)
     if recovery is None and case.left_out:
         lost = f"{len(case.left_out)} rows, first {case.left_out[0]}"
-        case.findings.append(f"lost without a word: {lost}")
-        return  # that their numbers are given again follows from it
+        case.findings.append(f"lost without a recovery: {lost}")
+        return  # so their numbers are reused
     case.findings += judge.counted(found, counters, recovery)
     if recovery is not None:
         case.findings += judge.report(found, recovery)
         case.findings += judge.evidence(path)
     elif renamed(path):
-        case.findings.append("set aside as damaged, but there is no report of a recovery")
+        case.findings.append("kept as damaged, but there is no report of a recovery")
     _go_on(case, session, judge, found, counters)
 
 
 def _go_on(
     case: Case, session: Session, judge: Judge, found: Rows, counters: dict[str, int]
 ) -> None:
-    """Append one event, close, and open again: nothing may be found then."""
+    """Append one event, close, and open again: that must need no recovery."""
     added = 0
     if session.info.status in {SessionStatus.COMPLETED, SessionStatus.CANCELLED}:
         session.set_status(SessionStatus.RUNNING)
@@ -229,7 +229,7 @@ def _go_on(
         sequence, added = call(session), 1
         floor = judge.floor("events", found)
         if sequence <= max(floor, counters["events"]):
-            case.findings.append(f"number {sequence} was given again, {floor} was given before")
+            case.findings.append(f"number {sequence} was reused, {floor} was given before")
     session.close()
     again = StateBackend(session.path.parent).open(session.session_id)
     with again:
@@ -245,14 +245,14 @@ def _go_on(
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    said: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("statebackend")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:
-        yield said
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate

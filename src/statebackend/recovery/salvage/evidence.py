@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
-from statebackend.recovery.salvage import cells, indexes
-from statebackend.recovery.salvage.damaged_text import almost_equal
+from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.images import Images, Place
 from statebackend.recovery.salvage.overflow import OverflowChains
 from statebackend.recovery.salvage.rowids import PageRowid
 from statebackend.recovery.salvage.shapes import Row, Shape, find_shape, is_sequence
 from statebackend.recovery.salvage.survey import Survey, survey
+from statebackend.recovery.salvage.texts import almost_equal, is_word
+
+IdEntries = list[tuple[bytes, int]]
+"""The entries (id, sequence) of one page of the index of ids, in its order."""
 
 _LEAST_ROW_BYTES = 12
 _PRODUCERS_INDEX = "sqlite_autoindex_producers_1"
@@ -63,7 +67,7 @@ class Evidence:
     def leaf_cells(self, page: int, place: Place | None = None) -> Iterator[cells.Cell]:
         """Return the cells in an image of *page*, the current one by default.
 
-        None if it is not a table leaf.
+        There are none unless it is a table leaf.
         """
         place = place or self.images.place(page)
         image, header = self.images.image(place), header_offset(page)
@@ -89,29 +93,44 @@ class Evidence:
 
     # -- indexes -------------------------------------------------------------------------------
 
-    def first_index_texts(self) -> Iterator[tuple[bytes, int]]:
-        """Return (text, sequence) of all index entries but that of the session's own id."""
-        own = self.session_id.encode()
-        entries = indexes.read_first_texts(self.images, self.survey.indexes)
-        return ((text, number) for text, number in entries if not almost_equal(text, own))
+    def index_records(self, page: int) -> Iterator[list[Any]]:
+        """Return the records of an index page: texts, then the sequence."""
+        image = self.images.page(page)
+        for record in cells.index_records(image, header_offset(page), self.images.usable):
+            if len(record) in {2, 4} and is_sequence(record[-1]):
+                yield record
 
-    def id_entries(self) -> Iterator[indexes.IdEntries]:
-        """Return the entries of the index of ids by page, without the session's own id."""
+    def first_index_texts(self) -> Iterator[tuple[bytes, int]]:
+        """Return (text, sequence) of all index entries: the text is an id, a kind or a category."""
         own = self.session_id.encode()
-        for page in indexes.read_id_entries(self.images, self.survey.indexes):
-            yield [entry for entry in page if entry[0] != own]
+        for page in self.survey.indexes:
+            for text, *_texts, sequence in self.index_records(page):
+                if isinstance(text, bytes) and not almost_equal(text, own):
+                    yield text, sequence
+
+    def id_entries(self) -> Iterator[IdEntries]:
+        """Return the entries of each page of the index of ids.
+
+        A page whose first two records hold no id belongs to another index.
+        """
+        own = self.session_id.encode()
+        for page in self.survey.indexes:
+            image = self.images.page(page)
+            records = cells.index_records(image, 0, self.images.usable)
+            first = list(islice(records, 2))
+            if any(map(_has_id, first)):
+                entries = [tuple(record) for record in chain(first, records) if _has_id(record)]
+                yield [(text, sequence) for text, sequence in entries if text != own]
 
     def event_records(self) -> Iterator[list[Any]]:
-        """Return the records of the indexes of events: texts, then the sequence."""
+        """Return the records of the indexes of events."""
         # The records of the index of producers look like those of the events' producers.
         alike = [page for page, name in self.survey.roots.items() if name == _PRODUCERS_INDEX]
-        lengths = {2, 4} if alike else {2}
-        for number in self.survey.indexes:
-            if number in alike:
-                continue
-            for record in cells.index_records(self.images.page(number), 0, self.images.usable):
-                if len(record) in lengths and is_sequence(record[-1]):
-                    yield record
+        for page in self.survey.indexes:
+            if page not in alike:
+                for record in self.index_records(page):
+                    if alike or len(record) == 2:
+                        yield record
 
     # -- sequences -----------------------------------------------------------------------------
 
@@ -131,6 +150,13 @@ def gather(images: Images, shapes: dict[str, Shape], session_id: str) -> Evidenc
         chains=OverflowChains(images, pages.free),
         max_sequence=images.max_pages() * images.page_size // _LEAST_ROW_BYTES,
     )
+
+
+def _has_id(record: list[Any]) -> bool:
+    if len(record) != 2:
+        return False
+    text, sequence = record
+    return isinstance(text, bytes) and is_sequence(sequence) and not is_word(text)
 
 
 def header_offset(page: int) -> int:

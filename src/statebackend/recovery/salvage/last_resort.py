@@ -6,12 +6,11 @@ A payload may hold bytes that look like a row.
 from __future__ import annotations
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.damaged_text import almost_equal
 from statebackend.recovery.salvage.evidence import Evidence
-from statebackend.recovery.salvage.indexes import is_id
 from statebackend.recovery.salvage.records import read_record, save_unkeyed
 from statebackend.recovery.salvage.shapes import Row, Shape, read_row
 from statebackend.recovery.salvage.target import Target
+from statebackend.recovery.salvage.texts import almost_equal, is_id
 
 
 def save_if_missing(

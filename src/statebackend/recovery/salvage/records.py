@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.damaged_text import almost_equal
 from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
 from statebackend.recovery.salvage.images import Place
 from statebackend.recovery.salvage.overflow import CONTESTED, OverflowChain, Owner
@@ -13,6 +12,7 @@ from statebackend.recovery.salvage.rowids import judge_rowids
 from statebackend.recovery.salvage.shapes import Shape, is_sequence, read_row
 from statebackend.recovery.salvage.survey import Bounds
 from statebackend.recovery.salvage.target import Target
+from statebackend.recovery.salvage.texts import almost_equal
 
 
 def save_cells(

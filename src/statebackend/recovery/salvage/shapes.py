@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.damaged_text import decode
 from statebackend.values.tables import COLUMNS
 
 TABLES = tuple(COLUMNS)
@@ -134,7 +133,8 @@ def read_row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) ->
         elif not _fits_kind(column.kind, types[at]):
             unfit = f"{column.name} is of another type"
         elif column.kind == "TEXT":
-            values[at], valid = decode(value)
+            values[at] = value.decode(errors="replace")
+            valid = values[at].encode() == value
             if not valid or types[at] % 2 == 0:
                 (repaired if valid else not_utf8).append(column.name)
         elif column.kind == "BLOB" and types[at] % 2:

@@ -11,7 +11,7 @@ from statebackend.files.header import pages_counted
 from statebackend.files.wal import Wal
 from statebackend.recovery.salvage import cells, journal
 from statebackend.recovery.salvage.images import WAL, Images, Place
-from statebackend.recovery.salvage.indexes import is_word
+from statebackend.recovery.salvage.texts import is_word
 from statebackend.values.ids import is_session_id
 from statebackend.values.tables import COLUMNS
 

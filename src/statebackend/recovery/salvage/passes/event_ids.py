@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from statebackend.recovery.salvage.damaged_text import MAX_DAMAGED_CHARACTERS, REPLACEMENT
-from statebackend.recovery.salvage.evidence import Evidence
-from statebackend.recovery.salvage.indexes import IdEntries
+from statebackend.recovery.salvage.evidence import Evidence, IdEntries
 from statebackend.recovery.salvage.shapes import Row
 from statebackend.recovery.salvage.target import Target
+from statebackend.recovery.salvage.texts import MAX_DAMAGED_CHARACTERS, REPLACEMENT
 
 _LEAST_COMPARED = 12
 

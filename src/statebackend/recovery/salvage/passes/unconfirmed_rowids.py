@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from statebackend.recovery.salvage.damaged_text import almost_equal
 from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
-from statebackend.recovery.salvage.indexes import is_id
 from statebackend.recovery.salvage.last_resort import has_indexed_kind, is_out_of_order
 from statebackend.recovery.salvage.records import read_record
 from statebackend.recovery.salvage.rowids import PageRowid
 from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence, read_row
 from statebackend.recovery.salvage.target import Target
+from statebackend.recovery.salvage.texts import almost_equal, is_id
 
 
 @dataclass(slots=True)
