@@ -192,3 +192,19 @@ def test_an_event_that_points_to_a_producers_page_is_lost(backend: StateBackend)
     recovery = recover(backend, path.stem)
     assert table_report(recovery, "events").missing == ((50, 50),)
     assert table_report(recovery, "producers").kept == 2
+
+
+def test_a_last_pointer_to_another_rows_page_loses_no_row(backend: StateBackend) -> None:
+    """It does not follow the last page of the chain."""
+    path = create_large(backend, 9000, 9000, 9000)
+    before = rows_of(path)
+    rows = layout_of(path).rows["events"]
+    last = overflow_pages(rows[2,], 4096)[-1]
+    overwrite(path, last, overflow_pages(rows[3,], 4096)[1].to_bytes(4, "big"))
+    damage_index(path)
+    recovery = recover(backend, path.stem)
+    assert (
+        table_report(recovery, "events").doubtful == 1
+    )  # the rest of that page may be hit as well
+    assert not recovery.partial
+    assert same_rows(backend, path.stem, before)

@@ -43,10 +43,9 @@ class Evidence:
 
     ``max_sequence`` is the highest sequence that a file of this size can hold.
 
-    Passes hand on: ``postponed`` cells, whose overflow chain may be another row's; ``unconfirmed``
-    rows; the rows of ``session_meta`` that were read, the most reliable first; by sequence, the
-    texts in the indexes of ``missing_events``; whether the index of ids is ``ids_complete``; and
-    whether anything is missing, so that the last resorts are needed.
+    Passes hand on: ``unconfirmed`` rows; the rows of ``session_meta`` (``metas``), the most
+    reliable first; by sequence, the texts that the indexes have of ``missing_events``; whether the
+    index of ids is complete; and whether the session is incomplete, so that last resorts run.
     """
 
     session_id: str
@@ -55,7 +54,6 @@ class Evidence:
     survey: Survey
     chains: OverflowChains
     max_sequence: int
-    postponed: list[tuple[Place, Shape, cells.Cell]] = field(default_factory=list)
     unconfirmed: list[UnconfirmedRow] = field(default_factory=list)
     metas: list[tuple[Row, str]] = field(default_factory=list)
     missing_events: dict[int, list[bytes]] = field(default_factory=dict)

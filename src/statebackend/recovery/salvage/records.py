@@ -33,7 +33,7 @@ def save_cells(
         return
     rowids = judge_rowids([cell.rowid for cell in page_cells], bounds)
     for cell, rowid in zip(page_cells, rowids, strict=True):
-        record = read_record(evidence, target, page, shape, cell, place=place)
+        record = read_record(evidence, target, page, shape, cell)
         if record is None:
             continue
         row = read_row(shape, rowid.value, cell.types, record)
@@ -72,27 +72,14 @@ def save_unkeyed(
 
 
 def read_record(
-    evidence: Evidence,
-    target: Target,
-    page: bytes,
-    shape: Shape,
-    cell: cells.Cell,
-    *,
-    place: Place | None = None,
+    evidence: Evidence, target: Target, page: bytes, shape: Shape, cell: cells.Cell
 ) -> bytes | None:
-    """Return the whole record of *cell*, None if its overflow chain is not valid or not its own.
-
-    A cell whose chain may continue is postponed if its *place* is given.
-    """
+    """Return the whole record of *cell*, None if its overflow chain is not valid or not its own."""
     local = page[cell.header : cell.header + cell.local]
     if cell.local == cell.payload:
         return local
     chain = evidence.chains.follow(cell, local[-1:])
-    if chain is None:
-        return None
-    if evidence.chains.may_continue(chain):
-        if place is not None:
-            evidence.postponed.append((place, shape, cell))
+    if chain is None or evidence.chains.may_continue(chain):
         return None
     owner = (shape.table, cell.rowid)
     others = evidence.chains.other_owners(chain, owner)

@@ -22,7 +22,6 @@ from statebackend.recovery.salvage.passes import (
     event_ids,
     missing_events,
     older_images,
-    postponed_cells,
     producers,
     session_meta,
     swapped_pages,
@@ -48,7 +47,6 @@ class Pass(NamedTuple):
 PASSES = (
     Pass("swapped pages", swapped_pages.run),
     Pass("table pages", table_pages.run),
-    Pass("postponed cells", postponed_cells.run),
     Pass("unconfirmed rowids", unconfirmed_rowids.run),
     Pass("event ids", event_ids.run),
     Pass("event columns", event_columns.run),
