@@ -73,10 +73,9 @@ class Salvage:
     """What was saved: by table, which columns of ``session_meta`` were derived, and notes.
 
     ``uncounted`` says why rows may be lost that cannot be counted, ``has_aside`` whether there is
-    a side file. ``version`` is the schema version of the new file.
+    a side file.
     """
 
-    version: int
     tables: tuple[TableRecovery, ...]
     derived: tuple[str, ...]
     notes: tuple[str, ...]
@@ -101,8 +100,8 @@ def salvage(
     """
     with Images(source, descriptor) as images:
         notes, uncounted = apply_sidecars(images, session_id)
-        versions = (number for number in images.user_versions() if 0 < number <= SCHEMA_VERSION)
-        version = next(versions, SCHEMA_VERSION)
+        known = (number for number in images.user_versions() if 0 < number <= SCHEMA_VERSION)
+        version = next(known, SCHEMA_VERSION)
         new = Target(target, aside, schema_image(Chain(SESSIONS.versions, version)))
         try:
             for note in notes:
@@ -116,7 +115,6 @@ def salvage(
         finally:
             new.close()
     return Salvage(
-        version=version,
         tables=tables,
         derived=new.derived,
         notes=tuple(new.notes),

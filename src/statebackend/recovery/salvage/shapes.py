@@ -25,12 +25,11 @@ _PATTERNS = {"TEXT": _LONG, "BLOB": _LONG, "INTEGER": _INTEGER, "REAL": rb"[\x01
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its declared type, whether it may be NULL, and whether a row may lack it."""
+    """A column: its declared type, and whether it may be NULL."""
 
     name: str
     kind: str
     nullable: bool
-    optional: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +155,9 @@ def _read_shape(driver: sqlite3.Connection, table: str) -> Shape:
     for at, name, kind, not_null, default, in_key in driver.execute(f"PRAGMA table_info({table})"):
         if table in SEQUENCED and in_key:
             key = at
-        optional = not in_key and (not not_null or default is not None)
-        if not optional:
+        if in_key or (not_null and default is None):
             least = at + 1
-        columns.append(Column(name, kind.upper(), not not_null and not in_key, optional))
+        columns.append(Column(name, kind.upper(), not not_null and not in_key))
     return Shape(table, tuple(columns), key, least)
 
 
