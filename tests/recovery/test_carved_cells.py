@@ -75,8 +75,8 @@ def test_other_rows_of_a_page_without_header(backend: StateBackend, table: str) 
     before = rows_of(path)
     leaves = layout_of(path).with_role(f"leaf {table}")
     overwrite(path, leaves[len(leaves) // 2], NOISE[:8])
-    found = table_report(recover(backend, session_id), table)
-    assert found.routes["carved"] > 5
+    report = table_report(recover(backend, session_id), table)
+    assert report.routes["carved"] > 5
     assert same_rows(backend, session_id, before)
 
 

@@ -30,7 +30,7 @@ SHELL = Producer("tool", "shell", "2.1.0")
 
 @pytest.fixture
 def session_id(backend: StateBackend) -> str:
-    """Return a session of 40 events; a row has its texts one behind the other."""
+    """Return a session of 40 events; the texts of a row follow each other."""
     with backend.create("default") as session:
         for number in range(20):
             session.append_message(producer=MODEL, payload=b"{}", cost=cost())
@@ -103,11 +103,11 @@ def test_two_known_producers_are_doubtful(backend: StateBackend, session_id: str
     )
     with backend.open(session_id) as session:
         report = session.recovery
-        told = [one.sequence for one in session.events() if one.producer == newer.producer]
+        same = [event for event in session.events() if event.producer == newer.producer]
     assert report is not None
     assert not report.complete
     assert {table.table: table.doubtful for table in report.tables}["events"] == 1
-    assert len(told) == 2
+    assert len(same) == 2
     assert any("as the index has it" in note for note in report.notes)
 
 

@@ -19,7 +19,7 @@ RANDOM_IDS = [
 ]
 
 
-def hit(path: Path, event_id: str, new: bytes, *, index: bool = False) -> None:
+def overwrite_id(path: Path, event_id: str, new: bytes, *, index: bool = False) -> None:
     """Overwrite an id in its row, or in the index of ids."""
     root = root_page(path, "sqlite_autoindex_events_1")
     content = bytearray(path.read_bytes())
@@ -50,7 +50,7 @@ def test_a_damaged_id_is_corrected(backend: StateBackend, new: bytes) -> None:
     """So a repeated append finds its event."""
     path = create_with_ids(backend, IDS)
     before = rows_of(path)
-    hit(path, IDS[7], new)
+    overwrite_id(path, IDS[7], new)
     recovery = recover(backend, path.stem)
     events = table_report(recovery, "events")
     assert (events.kept, events.repaired, events.set_aside, events.lost) == (20, 1, 0, 0)
@@ -71,7 +71,7 @@ def test_a_damaged_entry_changes_no_row(backend: StateBackend, new: bytes) -> No
     """The row is not doubtful either."""
     path = create_with_ids(backend, IDS)
     before = rows_of(path)
-    hit(path, IDS[7], new, index=True)
+    overwrite_id(path, IDS[7], new, index=True)
     recovery = recover(backend, path.stem)
     assert (recovery.complete, recovery.notes) == (True, ())
     assert rows_of(path) == before
@@ -82,7 +82,7 @@ def test_two_possible_ids_are_doubtful(backend: StateBackend, index: bool) -> No
     """Both are like all others, and in order. The row's is kept, the note has both."""
     path = create_with_ids(backend, RANDOM_IDS)
     other = RANDOM_IDS[7][:16] + ("b" if RANDOM_IDS[7][16] == "a" else "a") + RANDOM_IDS[7][17:]
-    hit(path, RANDOM_IDS[7], other.encode(), index=index)
+    overwrite_id(path, RANDOM_IDS[7], other.encode(), index=index)
     recovery = recover(backend, path.stem)
     events = table_report(recovery, "events")
     assert (events.kept, events.repaired, events.doubtful) == (20, 0, 1)
@@ -100,7 +100,7 @@ def test_two_possible_ids_are_doubtful(backend: StateBackend, index: bool) -> No
 def test_an_id_that_is_not_utf8_without_the_index(backend: StateBackend) -> None:
     """It is not reported as corrected."""
     path = create_with_ids(backend, IDS)
-    hit(path, IDS[7], b"turn-000\xb7")
+    overwrite_id(path, IDS[7], b"turn-000\xb7")
     spoil(path, root_page(path, "sqlite_autoindex_events_1"))
     recovery = recover(backend, path.stem)
     assert table_report(recovery, "events").repaired == 1
@@ -112,8 +112,8 @@ def test_an_id_of_a_neighbour_is_corrected(backend: StateBackend) -> None:
     """Both events get their own ids."""
     path = create_with_ids(backend, IDS)
     before = rows_of(path)
-    hit(path, IDS[7], b"turn-zzzz")
-    hit(path, IDS[8], b"turn-0007")
+    overwrite_id(path, IDS[7], b"turn-zzzz")
+    overwrite_id(path, IDS[8], b"turn-0007")
     events = table_report(recover(backend, path.stem), "events")
     assert (events.kept, events.repaired) == (20, 2)
     assert rows_of(path) == before
@@ -122,8 +122,8 @@ def test_an_id_of_a_neighbour_is_corrected(backend: StateBackend) -> None:
 def test_swapped_ids_are_kept(backend: StateBackend) -> None:
     """Their sequences may as well be damaged."""
     path = create_with_ids(backend, IDS)
-    hit(path, IDS[7], b"turn-zzzz")
-    hit(path, IDS[8], IDS[7].encode())
+    overwrite_id(path, IDS[7], b"turn-zzzz")
+    overwrite_id(path, IDS[8], IDS[7].encode())
     content = path.read_bytes()
     path.write_bytes(content.replace(b"turn-zzzz-abcdefgh", IDS[8].encode()))
     events = table_report(recover(backend, path.stem), "events")
@@ -134,9 +134,9 @@ def test_swapped_ids_are_kept(backend: StateBackend) -> None:
 def test_two_entries_for_one_event_make_it_doubtful(backend: StateBackend) -> None:
     """The sequence of the second one is damaged, and its own event has another id now."""
     path = create_with_ids(backend, IDS)
-    hit(path, IDS[7], b"turn-000w")
-    hit(path, IDS[8], b"turn-xxxx")
-    hit(path, IDS[8], IDS[8].encode() + b"\x08", index=True)
+    overwrite_id(path, IDS[7], b"turn-000w")
+    overwrite_id(path, IDS[8], b"turn-xxxx")
+    overwrite_id(path, IDS[8], IDS[8].encode() + b"\x08", index=True)
     events = table_report(recover(backend, path.stem), "events")
     assert (events.kept, events.repaired, events.doubtful) == (20, 0, 1)
 

@@ -60,7 +60,7 @@ def test_a_damaged_pointer_in_the_last_page_loses_no_row(
     recovery = recover(backend, path.stem)
     assert (
         table_report(recovery, "events").doubtful == 1
-    )  # the rest of that page may be hit as well
+    )  # the rest of that page may be damaged too
     assert not recovery.partial
     assert same_rows(backend, path.stem, before)
 
@@ -144,8 +144,8 @@ def test_a_copied_overflow_page_loses_one_row(
     path = create_large(backend, 20_000, 20_000, 20_000)
     before = rows_of(path)["events"]
     rows = layout_of(path).rows["events"]
-    hit, copied = (overflow_pages(rows[number,], 4096)[1] for number in (victim, source))
-    overwrite(path, hit, bytes(page_of(path.read_bytes(), copied)))
+    target, copied = (overflow_pages(rows[number,], 4096)[1] for number in (victim, source))
+    overwrite(path, target, bytes(page_of(path.read_bytes(), copied)))
     damage_index(path)
     events = table_report(recover(backend, path.stem), "events")
     assert events.missing == ((victim, victim),)
@@ -205,6 +205,6 @@ def test_a_last_pointer_to_another_rows_page_loses_no_row(backend: StateBackend)
     recovery = recover(backend, path.stem)
     assert (
         table_report(recovery, "events").doubtful == 1
-    )  # the rest of that page may be hit as well
+    )  # the rest of that page may be damaged too
     assert not recovery.partial
     assert same_rows(backend, path.stem, before)

@@ -45,9 +45,9 @@ def test_text_that_is_not_utf8_is_noted(backend: StateBackend) -> None:
     path = path_of(backend, session_id)
     leaf = (root_page(path, "events") - 1) * 4096
     content = path.read_bytes()
-    found = re.compile(rb"20\d\d-\d\d-\d\dT").search(content, leaf, leaf + 4096)
-    assert found is not None
-    at = found.start()
+    match = re.compile(rb"20\d\d-\d\d-\d\dT").search(content, leaf, leaf + 4096)
+    assert match is not None
+    at = match.start()
     path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
     damage_index(path)
     recovery = recover(backend, session_id)

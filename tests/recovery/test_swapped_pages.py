@@ -12,11 +12,11 @@ def test_swapped_overflow_pages_are_swapped_back(backend: StateBackend) -> None:
     path = create_large(backend, 20_000, 20_000, 20_000)
     before = rows_of(path)
     rows = layout_of(path).rows["events"]
-    one, other = overflow_pages(rows[1,], 4096)[2], overflow_pages(rows[3,], 4096)[2]
-    swap(path, one, other)
+    first, other = overflow_pages(rows[1,], 4096)[2], overflow_pages(rows[3,], 4096)[2]
+    swap(path, first, other)
     damage_index(path)
     recovery = recover(backend, path.stem)
-    assert recovery.notes == (f"pages {one} and {other} were in each other's place",)
+    assert recovery.notes == (f"pages {first} and {other} were in each other's place",)
     assert same_rows(backend, path.stem, before)
 
 
@@ -25,12 +25,12 @@ def test_chains_through_freed_pages_are_not_swapped(backend: StateBackend) -> No
     path = create_large(backend, 20_000, 20_000, 20_000)
     before = rows_of(path)
     rows = layout_of(path).rows["events"]
-    (one_head, one, *_), (other_head, other, *_) = (
+    (first_head, first, *_), (other_head, other, *_) = (
         overflow_pages(rows[number,], 4096) for number in (1, 3)
     )
-    swap(path, one, other)
+    swap(path, first, other)
     with path.open("r+b") as file:
-        for head, page in ((one_head, other), (other_head, one)):
+        for head, page in ((first_head, other), (other_head, first)):
             file.seek((head - 1) * 4096)
             file.write(page.to_bytes(4, "big"))
     assert rows_of(path) == before

@@ -92,8 +92,8 @@ def test_swapped_leaves_lose_no_row(backend: StateBackend) -> None:
     session_id = new(backend, events=300, size=300)
     path = path_of(backend, session_id)
     before = rows_of(path)
-    one, other = layout_of(path).with_role("leaf events")[3:5]
-    swap(path, one, other)
+    page, other = layout_of(path).with_role("leaf events")[3:5]
+    swap(path, page, other)
     assert recover(backend, session_id).complete
     assert same_rows(backend, session_id, before)
 
@@ -144,8 +144,8 @@ def test_events_behind_older_first_pages_are_saved(backend: StateBackend) -> Non
     assert not recovery.complete  # what such a page held last would be missed by nobody
 
 
-@pytest.mark.parametrize("hit", ["copy", "page"])
-def test_a_copy_of_a_leaf_at_its_tables_root(backend: StateBackend, hit: str) -> None:
+@pytest.mark.parametrize("damaged", ["copy", "page"])
+def test_a_copy_of_a_leaf_at_its_tables_root(backend: StateBackend, damaged: str) -> None:
     """A root is a leaf only while it is the whole table; the other rows show that it is not.
 
     Where one of the two is damaged, the row in the leaf itself counts.
@@ -158,16 +158,16 @@ def test_a_copy_of_a_leaf_at_its_tables_root(backend: StateBackend, hit: str) ->
     content = path.read_bytes()
     assert content[(root - 1) * 4096] == 5  # an interior page
     overwrite(path, root, bytes(page_of(content, leaf)))
-    at = start if hit == "page" else start + (root - leaf) * 4096
+    at = start if damaged == "page" else start + (root - leaf) * 4096
     with path.open("r+b") as file:
         file.seek(at)
         file.write(b"3")
     recover(backend, path.stem)
-    found = rows_of(path)["events"]
-    assert found[:19] == before[:19]
-    assert found[19] == (
+    now = rows_of(path)["events"]
+    assert now[:19] == before[:19]
+    assert now[19] == (
         before[19]
-        if hit == "copy"
+        if damaged == "copy"
         else (20, before[19][1], f"3{before[19][2][1:]}", *before[19][3:])
     )
 
