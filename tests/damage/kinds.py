@@ -279,7 +279,7 @@ def freelist(hurt: Hurt) -> None:
 
 def _counter(statement: str) -> Callable[[Hurt], None]:
     def change(hurt: Hurt) -> None:
-        if hurt.base.plan.logged:
+        if hurt.base.plan.has_wal:
             raise Unfit
         table = hurt.dice.choice(COUNTED)
         if (table,) not in hurt.base.layout.rows["sqlite_sequence"]:
@@ -295,14 +295,14 @@ def _counter(statement: str) -> Callable[[Hurt], None]:
     return change
 
 
-def log_noisy(hurt: Hurt) -> None:
+def wal_noisy(hurt: Hurt) -> None:
     """Put noise in the middle of the WAL."""
     start = hurt.dice.randrange(32, len(hurt.wal))
     length = min(hurt.dice.choice((1, 16, 512, hurt.size, 3 * hurt.size)), len(hurt.wal) - start)
     hurt.wal[start : start + length] = hurt.dice.randbytes(length)
 
 
-def log_torn(hurt: Hurt) -> None:
+def wal_torn(hurt: Hurt) -> None:
     """Leave a part of some frames unwritten."""
     frame = 24 + hurt.size
     for _number in range(hurt.dice.randint(1, 3)):
@@ -311,18 +311,18 @@ def log_torn(hurt: Hurt) -> None:
         hurt.wal[first : start + frame] = bytes(start + frame - first)
 
 
-def log_cut(hurt: Hurt) -> None:
+def wal_cut(hurt: Hurt) -> None:
     """Cut the WAL anywhere."""
     del hurt.wal[hurt.dice.randrange(len(hurt.wal)) :]
 
 
-def log_header(hurt: Hurt) -> None:
+def wal_header(hurt: Hurt) -> None:
     """Change the header of the WAL: magic, page size, salts, all."""
     first, last = hurt.dice.choice(((0, 4), (8, 12), (16, 24), (24, 32), (0, 32)))
     hurt.wal[first:last] = hurt.dice.randbytes(last - first)
 
 
-def log_frame_headers(hurt: Hurt) -> None:
+def wal_frame_headers(hurt: Hurt) -> None:
     """Change page numbers, salts or sums of frames."""
     frame = 24 + hurt.size
     for _number in range(hurt.dice.randint(1, 3)):
@@ -331,7 +331,7 @@ def log_frame_headers(hurt: Hurt) -> None:
         hurt.wal[start + first : start + last] = hurt.dice.randbytes(last - first)
 
 
-def log_foreign(hurt: Hurt) -> None:
+def wal_foreign(hurt: Hurt) -> None:
     """Put the WAL of another session beside it."""
     if len(hurt.foreign.files.get("-wal", b"")) < 100:
         raise Unfit
@@ -339,7 +339,7 @@ def log_foreign(hurt: Hurt) -> None:
     hurt.files.pop("-shm", None)
 
 
-def log_older(hurt: Hurt) -> None:
+def wal_older(hurt: Hurt) -> None:
     """Put an older WAL of its own beside it."""
     older = hurt.base.earlier.get("-wal", b"")
     if len(older) < 100 or older == hurt.base.files.get("-wal"):
@@ -348,7 +348,7 @@ def log_older(hurt: Hurt) -> None:
     hurt.files.pop("-shm", None)
 
 
-def log_missing(hurt: Hurt) -> None:
+def wal_missing(hurt: Hurt) -> None:
     """Remove the WAL, and sometimes its shm."""
     del hurt.wal[:]
     del hurt.files["-wal"]
@@ -356,13 +356,13 @@ def log_missing(hurt: Hurt) -> None:
         hurt.files.pop("-shm", None)
 
 
-def main_empty_beside_a_log(hurt: Hurt) -> None:
+def main_empty_beside_a_wal(hurt: Hurt) -> None:
     """Empty the session file, and keep its WAL."""
     assert hurt.wal
     del hurt.main[hurt.dice.choice((0, 0, 1)) :]
 
 
-def main_damaged_beside_a_log(hurt: Hurt) -> None:
+def main_damaged_beside_a_wal(hurt: Hurt) -> None:
     """Damage the session file, and keep the newest commits in the WAL."""
     assert hurt.wal
     kind = (truncated, zeroed_pages, noisy_pages, header_whole, header_magic, swapped_pages)
@@ -423,10 +423,10 @@ _DOUBLED = [
     leaf_pages,
     index_pages,
     meta_page,
-    log_torn,
-    log_noisy,
-    log_foreign,
-    log_missing,
+    wal_torn,
+    wal_noisy,
+    wal_foreign,
+    wal_missing,
 ]
 
 KINDS: dict[str, Callable[[Hurt], None]] = {
@@ -458,16 +458,16 @@ KINDS: dict[str, Callable[[Hurt], None]] = {
         index_pages,
         overflow_pages,
         freelist,
-        log_noisy,
-        log_torn,
-        log_cut,
-        log_header,
-        log_frame_headers,
-        log_foreign,
-        log_older,
-        log_missing,
-        main_empty_beside_a_log,
-        main_damaged_beside_a_log,
+        wal_noisy,
+        wal_torn,
+        wal_cut,
+        wal_header,
+        wal_frame_headers,
+        wal_foreign,
+        wal_older,
+        wal_missing,
+        main_empty_beside_a_wal,
+        main_damaged_beside_a_wal,
         journal_foreign,
         journal_garbage,
         meta_page,

@@ -73,7 +73,7 @@ def power_cut(base: Base, dice: random.Random) -> Files:
     return {"": base.files[""], "-wal": wal[:at] + rest}
 
 
-def empty_log(base: Base, dice: random.Random) -> Files:
+def empty_wal(base: Base, dice: random.Random) -> Files:
     """Add an empty WAL, as a reader leaves it, and a shm."""
     if base.files.get("-wal"):
         raise Unfit
@@ -98,7 +98,7 @@ ODDITIES: dict[str, Callable[[Base, random.Random], Files]] = {
         more_tables,
         freed_pages,
         power_cut,
-        empty_log,
+        empty_wal,
         journal_done,
     )
 }

@@ -32,7 +32,7 @@ from tests.damage.plain import Rows
 from tests.session_files import call
 
 _ODD = "sound: "
-_OWN_WAL_IS_GONE = {"log foreign", "log older"}
+_OWN_WAL_IS_GONE = {"wal foreign", "wal older"}
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ _SEED = 20
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     """Return two sessions with all kinds of rows, with a WAL and without, and a killed one."""
-    plans = (Plan(60, (0, 9_000), logged=True), Plan(200, (0, 900), page_size=512, rebuilt=True))
+    plans = (Plan(60, (0, 9_000), has_wal=True), Plan(200, (0, 900), page_size=512, rebuilt=True))
     return bases.pool(tmp_path_factory.mktemp("pool"), plans, seed=_SEED)
 
 
