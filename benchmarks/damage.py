@@ -1,4 +1,4 @@
-"""Damage: what the check at open costs a large sound file, and what saving a damaged one takes."""
+"""Damage: the cost of the check at open, and of a salvage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
 from benchmarks.samples import mixed, new_session
 from statebackend import StateBackend
-from statebackend.recovery.salvage import salvage
+from statebackend.recovery.salvage.salvage import salvage
 
 _PAYLOAD_REPEATS = 4  # of 500 bytes
 _PAGE = 4096
@@ -27,7 +27,7 @@ _DAMAGED_SHARE = 50
 
 
 def check(lab: Lab) -> Iterator[Figure]:
-    """Open a typical large session for writing and close it, against the bare integrity check."""
+    """Open a large undamaged session for writing and close it, against the bare integrity check."""
     events, rounds = lab.size(50_000, 500), lab.size(9, 3)
     with lab.folder() as folder:
         backend = StateBackend(folder)
@@ -51,11 +51,11 @@ def check(lab: Lab) -> Iterator[Figure]:
             return
 
         def ours_cold() -> None:
-            _forget(path)
+            _drop_cache(path)
             ours()
 
         def plain_cold() -> None:
-            _forget(path)
+            _drop_cache(path)
             plain()
 
         cold = interleave(ours_cold, plain_cold, rounds=lab.size(5, 2))
@@ -78,11 +78,11 @@ def saving(lab: Lab) -> Iterator[Figure]:
         shutil.copyfile(sound, damaged)
         _zero_pages(damaged)
         must_equal("saving all", _kept(sound, folder), events)
-        taken = interleave(
+        times = interleave(
             lambda: _kept(damaged, folder), lambda: _kept(sound, folder), rounds=rounds
         )
         size = f"{sound.stat().st_size / _MEGABYTE:.0f} MB"
-        yield ratio(f"save a session of {size}, 2 % zeroed", taken, target=3.0, unit="ms")
+        yield ratio(f"save a session of {size}, 2 % zeroed", times, target=3.0, unit="ms")
         grown = int(run_python("-m", "benchmarks.damage", str(damaged), str(folder))) / _MEGABYTE
         yield Figure(
             "peak memory of that above start", f"{grown:.0f} MB", "", grown, grown, grown, 150, "MB"
@@ -102,8 +102,8 @@ def _filled(backend: StateBackend, events: int) -> str:
     return session_id
 
 
-def _forget(path: Path) -> None:
-    """Let the system forget what it holds of the file in memory."""
+def _drop_cache(path: Path) -> None:
+    """Drop the file from the page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -121,16 +121,15 @@ def _zero_pages(path: Path) -> None:
 
 
 def _kept(path: Path, folder: Path) -> int:
-    """Save what is left of *path* and return how many events that is."""
+    """Salvage *path* and return the number of saved events."""
     target, aside = folder / "saved", folder / "aside"
-    for one in (target, aside):
-        with suppress(FileNotFoundError):
-            one.unlink()
+    for file in (target, aside):
+        file.unlink(missing_ok=True)
     return salvage(path, target, aside, path.stem).tables[0].kept
 
 
 def main() -> None:
-    """Save one session in this process, and print by how many bytes its memory grew."""
+    """Salvage a session in this process, and print by how many bytes its memory grew."""
     path, folder = map(Path, sys.argv[1:])
     before = peak_bytes()
     _kept(path, folder)

@@ -85,13 +85,13 @@ def test_a_loss_of_unknown_size_is_reported(backend: StateBackend, cli: Cli) -> 
     Path(f"{path_of(backend, session_id)}-wal").write_bytes(log)
     result = cli("recover", session_id)
     assert result.exit_code == 1
-    assert "result     its own write-ahead log is gone; of what" in result.stdout
+    assert "result     its own WAL is gone; rows that only" in result.stdout
     assert "complete" not in result.stdout
     shown = cli("list")
     assert (shown.exit_code, "rows were lost to damage" in shown.stdout) == (1, True), shown.output
-    assert "its own write-ahead log is gone" in cli("doctor").stdout
-    assert "its own write-ahead log is gone" in cli("verify", session_id).stdout
-    assert "its own write-ahead log is gone" in cli("show", session_id).stderr
+    assert "its own WAL is gone" in cli("doctor").stdout
+    assert "its own WAL is gone" in cli("verify", session_id).stdout
+    assert "its own WAL is gone" in cli("show", session_id).stderr
 
 
 def test_the_table_names_the_missing_sequences(backend: StateBackend, cli: Cli) -> None:

@@ -46,7 +46,7 @@ class Plan:
     events: int
     sizes: tuple[int, int]
     page_size: int = 4096
-    logged: bool = False
+    has_wal: bool = False
     restarted: bool = False
     rebuilt: bool = False
     images: bool = False
@@ -55,9 +55,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Base:
-    """A healthy session: its id, its files, an earlier state of them, its rows and their places.
+    """A healthy session: its id, its files, an earlier state of them, its rows.
 
-    ``metas`` are the rows of ``session_meta`` that were ever committed.
+    ``metas`` are all rows of ``session_meta`` that were committed.
     """
 
     session_id: str
@@ -75,62 +75,62 @@ class Base:
 
 PLANS = (
     Plan(40, (0, 300)),
-    Plan(60, (0, 9_000), logged=True),
+    Plan(60, (0, 9_000), has_wal=True),
     Plan(300, (20, 900), rebuilt=True),
     Plan(0, (0, 0)),
-    Plan(25, (0, 40_000), logged=True, restarted=True),
-    Plan(120, (0, 700), page_size=512, logged=True),
+    Plan(25, (0, 40_000), has_wal=True, restarted=True),
+    Plan(120, (0, 700), page_size=512, has_wal=True),
     Plan(500, (0, 60), ended=True),
     Plan(30, (200, 5_000), images=True),
     Plan(80, (0, 2_000), page_size=1024, rebuilt=True, ended=True),
-    Plan(1, (10, 10), logged=True),
-    Plan(200, (0, 1_500), logged=True, restarted=True),
-    Plan(40, (0, 30_000), page_size=65536, logged=True),
+    Plan(1, (10, 10), has_wal=True),
+    Plan(200, (0, 1_500), has_wal=True, restarted=True),
+    Plan(40, (0, 30_000), page_size=65536, has_wal=True),
     # Only in the long runs:
     Plan(2_000, (0, 200)),
-    Plan(2_000, (0, 120), logged=True),
+    Plan(2_000, (0, 120), has_wal=True),
     Plan(1_000, (0, 2_000), rebuilt=True),
-    Plan(1_200, (0, 500), page_size=1024, logged=True, restarted=True),
+    Plan(1_200, (0, 500), page_size=1024, has_wal=True, restarted=True),
     Plan(100, (0, 40_000), ended=True),
     Plan(60, (0, 12_000), page_size=512),
-    Plan(300, (0, 3_000), page_size=8192, logged=True),
+    Plan(300, (0, 3_000), page_size=8192, has_wal=True),
     Plan(300, (0, 3_000), page_size=16384, rebuilt=True),
     Plan(400, (0, 1_000), page_size=32768),
     Plan(600, (0, 1_000), page_size=65536, rebuilt=True),
-    Plan(50, (400, 8_000), images=True, logged=True),
+    Plan(50, (400, 8_000), images=True, has_wal=True),
     Plan(60, (400, 8_000), page_size=1024, images=True),
-    Plan(80, (0, 3_000), rebuilt=True, images=True, logged=True),
-    Plan(0, (0, 0), logged=True),
+    Plan(80, (0, 3_000), rebuilt=True, images=True, has_wal=True),
+    Plan(0, (0, 0), has_wal=True),
     Plan(5, (0, 20_000)),
     Plan(900, (0, 100), page_size=512),
-    Plan(700, (0, 400), rebuilt=True, logged=True, restarted=True),
-    Plan(3, (0, 50), page_size=2048, logged=True),
+    Plan(700, (0, 400), rebuilt=True, has_wal=True, restarted=True),
+    Plan(3, (0, 50), page_size=2048, has_wal=True),
 )
 SHORT = 12
-"""So many of them are enough for a short run."""
+"""How many of the plans a short run uses."""
 
 
 def pool(folder: Path, plans: tuple[Plan, ...], seed: int) -> list[Base]:
-    """Build the bases, and that of a process that was really killed, below *folder*."""
+    """Build the bases, and that of a killed process, below *folder*."""
     dice = random.Random(seed)
     bases = [_built(folder / str(number), plan, dice) for number, plan in enumerate(plans)]
     return [*bases, _killed(folder / "killed")]
 
 
 def files_of(path: Path) -> Files:
-    """Return the bytes of a session file and of what lies beside it."""
+    """Return the bytes of a session file and of its sidecars."""
     found = {ending: Path(f"{path}{ending}") for ending in ENDINGS}
     return {ending: file.read_bytes() for ending, file in found.items() if file.exists()}
 
 
 def without_room(files: Files) -> Files:
-    """Return *files* with a log that ends with its last frame, not with room made for others."""
-    log = files["-wal"]
-    size = 24 + int.from_bytes(log[8:12], "big")
+    """Return *files* with a WAL that ends with its last frame."""
+    wal = files["-wal"]
+    size = 24 + int.from_bytes(wal[8:12], "big")
     end = 32
-    while any(log[end + 8 : end + 16]):  # salts
+    while any(wal[end + 8 : end + 16]):  # salts
         end += size
-    return {**files, "-wal": log[:end]}
+    return {**files, "-wal": wal[:end]}
 
 
 def put(files: Files, path: Path) -> None:
@@ -145,7 +145,7 @@ def _killed(folder: Path) -> Base:
     folder.mkdir(mode=0o700, parents=True)
     session_id = killed_writer(StateBackend(folder))
     files = files_of(folder / f"{session_id}.sqlite")
-    return _based(session_id, Plan(5, (2, 11), logged=True), files, files)
+    return _based(session_id, Plan(5, (2, 11), has_wal=True), files, files)
 
 
 def _built(folder: Path, plan: Plan, dice: random.Random) -> Base:
@@ -179,7 +179,7 @@ def _built(folder: Path, plan: Plan, dice: random.Random) -> Base:
             session.set_status(SessionStatus.COMPLETED)
         metas.add(_meta(path))
         files = files_of(path)
-    if not plan.logged:
+    if not plan.has_wal:
         files = files_of(path)
     return _based(session_id, plan, files, earlier, metas)
 

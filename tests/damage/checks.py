@@ -1,4 +1,4 @@
-"""What must hold after a damaged session was opened; each check returns findings in words."""
+"""What must hold after a damaged session was opened; each check returns findings as lines."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from statebackend.values.tables import COLUMNS
 from tests.damage import layout
 from tests.damage.bases import Base
 from tests.damage.layout import COUNTED, TABLES, Files, Row, Values
 from tests.damage.plain import Rows
 
-_META_COLUMNS = (
-    "session_id",
-    "parent_session_id",
-    "profile",
-    "status",
-    "depth",
-    "started_at",
-    "ended_at",
-)
+_META_COLUMNS = COLUMNS["session_meta"]
 
 
 class Judge:
-    """One damaged session: what it was, what was done to it, and what is there now."""
+    """One damaged session: its rows before, its damaged files, and its rows now."""
 
     def __init__(self, base: Base, foreign: Base, damaged: Files) -> None:
         self.base, self.foreign, self.damaged = base, foreign, damaged
@@ -40,7 +33,7 @@ class Judge:
         self._found: Rows = {}
 
     def rows(self, found: Rows, recovery: Any) -> Iterator[str]:
-        """Find rows that are not as they were, and rows that never were."""
+        """Report rows that differ from before, and rows that did not exist."""
         self._recovery, self._found = recovery, found
         for table in TABLES:
             given = self.base.rows[table]
@@ -57,7 +50,7 @@ class Judge:
         yield from self._meta(found)
 
     def _index_of_ids_is_whole(self) -> bool:
-        """Tell whether the damage left the index of ids alone, and what leads to its pages."""
+        """Tell whether the index of ids is undamaged, and page 1 that points to it."""
         found = self.base.layout
         return all(
             found.files[name][start : start + found.page_size]
@@ -69,9 +62,9 @@ class Judge:
         )
 
     def _id(self, values: Values, was: Row) -> Iterator[str]:
-        """Find an id that is not as it was, though its index was left alone, and not a word of it.
+        """Report a wrong id that no note names, though its index is undamaged.
 
-        Where it is in order and like all others, nothing tells it from the right one.
+        An id that is in order and like all others cannot be told from the right one.
         """
         if values[1] == was.values[1] or not self._ids_whole:
             return
@@ -88,10 +81,9 @@ class Judge:
         if table == "session_meta":
             return self._meta_explained(values, was)
         if self._recovery is None:
-            # SQLite's check passed it, and nothing was moved: it is what SQLite makes of it.
+            # SQLite's check passed it, and no file was moved: the row is what SQLite reads.
             return was is not None and was.key not in self.untouched[table]
-        told = self._recovery.tables
-        marks = next((one for one in told if one.table == table), None)
+        marks = next((marks for marks in self._recovery.tables if marks.table == table), None)
         repaired = marks is not None and marks.repaired > 0
         if table == "producers":
             derived = marks is not None and marks.routes.get("derived", 0) > 0
@@ -113,9 +105,9 @@ class Judge:
         )
 
     def _hit(self, was: Row, values: Values, *, marked: bool) -> bool:
-        """Tell whether every changed value is what the damage made of its own bytes.
+        """Tell whether every changed value follows from the damaged bytes.
 
-        If its newest bytes cannot be used any more, an older copy counts, of a row as of a value.
+        If its newest bytes cannot be read any more, an older copy of the row or the value counts.
         """
         older = self._folded.get(was.table, {}).get(was.key)
         lost = older is not was and was.key not in self.untouched[was.table]
@@ -142,10 +134,10 @@ class Judge:
         return marked
 
     def _is_a_hit_copy(self, value: str | bytes, column: layout.Column) -> bool:
-        """Tell whether a value stands somewhere, and differs little from what was stored."""
+        """Tell whether a value is anywhere in the files, and differs little from the stored one."""
         content = value.encode() if isinstance(value, str) else value
         was = layout.taken(self.base.files, column.pieces)
-        changed = sum(one != other for one, other in zip(content, was, strict=False))
+        changed = sum(a != b for a, b in zip(content, was, strict=False))
         return (
             len(content) == len(was)
             and changed <= 1 + len(was) // 4
@@ -156,17 +148,17 @@ class Judge:
         if was is None or was.key in self.untouched["session_meta"]:
             return False
         if self._recovery is None:
-            return True  # SQLite's check passed it, and nothing was moved
+            return True  # SQLite's check passed it, and no file was moved
         if values in self.base.metas:
             return True
         derived = {name.rpartition(".")[2] for name in getattr(self._recovery, "derived", ())}
         noted = bool(getattr(self._recovery, "notes", ()))
-        left = [
+        underived = [
             n
             for n, value in enumerate(values)
             if value != was.values[n] and _META_COLUMNS[n] not in derived
         ]
-        return all(self._column_hit(was.columns[n], values[n], marked=noted) for n in left)
+        return all(self._column_hit(was.columns[n], values[n], marked=noted) for n in underived)
 
     def _wrong(self, table: str, values: Values, was: Row | None) -> str:
         if values in self._foreign(table):
@@ -175,15 +167,16 @@ class Judge:
             if table in COUNTED and values[1:] == row.values[1:]:
                 number = layout.taken(self.damaged, row.columns[0].pieces)
                 same = number == layout.taken(self.base.files, row.columns[0].pieces)
-                told = "its number was not hit" if same else "its number was hit"
-                return f"{table}: row {row.values[0]} under the number {values[0]} ({told})"
+                state = "undamaged" if same else "damaged"
+                moved = f"row {row.values[0]} under the number {values[0]}"
+                return f"{table}: {moved} (its number is {state})"
         if was is None:
-            return f"{table}: a row that never was: {_short(values)}"
-        hit = "its bytes were hit" if was.key not in self.untouched[table] else "bytes not hit"
+            return f"{table}: a row that did not exist: {_short(values)}"
+        state = "undamaged" if was.key in self.untouched[table] else "damaged"
         n = next(n for n, value in enumerate(values) if value != was.values[n])
         return (
             f"{table} {was.key}: column {n} is {_short(values[n])}, was {_short(was.values[n])} "
-            f"({hit})"
+            f"(its bytes are {state})"
         )
 
     def _foreign(self, table: str) -> set[Values]:
@@ -194,29 +187,29 @@ class Judge:
             yield f"session_meta holds {sorted(found['session_meta'])}"
 
     def lost(self, found: Rows) -> list[str]:
-        """Name rows whose bytes the damage left alone and that are gone."""
+        """Name missing rows whose bytes are undamaged."""
         return [
             f"{table} {key}"
             for table in TABLES
             for key in sorted(self.untouched[table] - set(found[table]))
         ]
 
-    def called_complete(self, found: Rows, *, log: bool) -> Iterator[str]:
-        """Find that not everything is there as it was, though the report says so.
+    def called_complete(self, found: Rows, *, wal: bool) -> Iterator[str]:
+        """Report missing rows of a session whose report says that it is complete.
 
-        *log* tells whether its own log is gone; a torn one, else, may have held what it held.
+        *wal* tells whether its own WAL is gone. Rows in a torn WAL may not have been committed.
         """
         for table in TABLES:
             gone = set(self.base.rows[table]) - set(found[table])
-            if gone and (log or gone & self.untouched[table]):
-                yield f"{table}: {len(gone)} rows are gone, and it is called complete"
+            if gone and (wal or gone & self.untouched[table]):
+                yield f"{table}: {len(gone)} rows are missing, and it is called complete"
         for key, row in self.base.rows["events"].items():
             there = found["events"].get(key)
             if there is not None and there[1] != row.values[1] and self._ids_whole:
-                yield f"events {key}: its id is another one, and it is called complete"
+                yield f"events {key}: its id is wrong, and the session is called complete"
 
     def less_than_plain(self, found: Rows, plain: dict[str, set[Values]]) -> Iterator[str]:
-        """Find rows that a plain connection still reads right and that are not as they were."""
+        """Report rows that a plain connection still reads right and that are not there now."""
         for table in TABLES:
             given = self.base.rows[table]
             for key in sorted(plain[table]):
@@ -227,7 +220,7 @@ class Judge:
     # -- counters ------------------------------------------------------------------------------
 
     def floor(self, table: str, found: Rows) -> int:
-        """Return the highest number of a table of which a trace is sure to be left."""
+        """Return the highest number of a table that undamaged bytes show."""
         rows = self.base.rows
         traces = [key[0] for key in (*self.untouched[table], *found[table])]
         if table == "events":
@@ -241,7 +234,7 @@ class Judge:
 
     def counted(self, found: Rows, counters: dict[str, int], recovery: Any) -> Iterator[str]:
         """Compare the counters and what the report calls missing with the rows that are there."""
-        tables = {} if recovery is None else {one.table: one for one in recovery.tables}
+        tables = {} if recovery is None else {part.table: part for part in recovery.tables}
         for table in COUNTED:
             floor = self.floor(table, found)
             if counters[table] < floor and not (recovery is None and floor == _top(found[table])):
@@ -249,9 +242,9 @@ class Judge:
             if table in tables:
                 yield from self._missing(table, tables[table], found, floor)
 
-    def _missing(self, table: str, told: Any, found: Rows, floor: int) -> Iterator[str]:
+    def _missing(self, table: str, report: Any, found: Rows, floor: int) -> Iterator[str]:
         kept = {key[0] for key in found[table]}
-        ranges = list(told.missing)
+        ranges = list(report.missing)
         top = max([floor, *(last for _first, last in ranges), *kept])
         given = max((key[0] for key in self.base.rows[table]), default=0)
         counter = self.base.layout.rows["sqlite_sequence"].get((table,))
@@ -268,21 +261,21 @@ class Judge:
 
     def report(self, found: Rows, recovery: Any) -> Iterator[str]:
         """Compare the report's numbers with the file."""
-        if {one.table for one in recovery.tables} != set(TABLES):
-            yield f"the report has the tables {[one.table for one in recovery.tables]}"
-        for one in recovery.tables:
-            if one.kept != len(found[one.table]):
-                yield f"{one.table}: kept is {one.kept}, the file holds {len(found[one.table])}"
-            if sum(one.routes.values()) != one.kept:
-                yield f"{one.table}: the routes {one.routes} do not add up to {one.kept}"
+        if {part.table for part in recovery.tables} != set(TABLES):
+            yield f"the report has the tables {[part.table for part in recovery.tables]}"
+        for part in recovery.tables:
+            if part.kept != len(found[part.table]):
+                yield f"{part.table}: kept is {part.kept}, the file has {len(found[part.table])}"
+            if sum(part.routes.values()) != part.kept:
+                yield f"{part.table}: the routes {part.routes} do not add up to {part.kept}"
         for named in (recovery.original, recovery.report):
             if named is None or not Path(named).is_file():
-                yield f"the report names {named}, which is no file"
+                yield f"the report names {named}, which is not a file"
 
     # -- evidence ------------------------------------------------------------------------------
 
     def evidence(self, path: Path) -> Iterator[str]:
-        """Find damaged files whose bytes are nowhere any more."""
+        """Report damaged files whose bytes were not kept."""
         for ending in ("", "-wal", "-journal"):
             content = self.damaged.get(ending)
             if content is None or (ending and not content):
@@ -294,7 +287,7 @@ class Judge:
 
 
 def renamed(path: Path) -> bool:
-    """Tell whether anything in the folder says that a recovery took place."""
+    """Tell whether a file in the folder shows that a recovery took place."""
     return any(".corrupt" in place.name for place in path.parent.iterdir())
 
 

@@ -1,6 +1,6 @@
-"""The ways in which a session's files are damaged, each a function of the files and of dice.
+"""The kinds of damage to a session's files, each a function of the files and of a random generator.
 
-A kind raises :class:`Unfit` when a base has nothing of the sort: no log, no overflow page.
+A kind raises :class:`Unfit` when a base lacks what it damages: a WAL, an overflow page.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.damage.layout import COUNTED, TABLES, Files
 
 
 class Unfit(Exception):
-    """This kind of damage cannot happen to this base."""
+    """This kind of damage does not apply to this base."""
 
 
 class Hurt:
-    """The files of one case while they are being damaged."""
+    """The files of one case, to be damaged."""
 
     def __init__(self, base: Base, foreign: Base, dice: random.Random) -> None:
         self.base, self.foreign, self.dice = base, foreign, dice
@@ -36,14 +36,14 @@ class Hurt:
         return self.files[""]
 
     @property
-    def log(self) -> bytearray:
-        """Return the write-ahead log, which must hold frames."""
+    def wal(self) -> bytearray:
+        """Return the WAL, which must have frames."""
         if len(self.files.get("-wal", b"")) < 32 + 24 + self.size:
             raise Unfit
         return self.files["-wal"]
 
     def pages(self, count: int) -> list[int]:
-        """Draw up to so many pages of the main file, the first one too."""
+        """Draw up to *count* pages of the main file, page 1 included."""
         there = len(self.main) // self.size
         return self.dice.sample(range(1, there + 1), min(count, there))
 
@@ -57,12 +57,12 @@ class Hurt:
     def place(self, page: int) -> tuple[bytearray, int]:
         """Return the file that holds the newest bytes of a page, and where they begin."""
         name, start = self.base.layout.pages[page]
-        if name not in self.files:  # an earlier damage took it away
+        if name not in self.files:  # an earlier damage removed it
             raise Unfit
         return self.files[name], start
 
     def spoil(self, pages: Iterable[int]) -> None:
-        """Ruin the newest bytes of pages: zeros, noise, or noise in one sector or at the start."""
+        """Overwrite the newest images of pages: with zeros, or with noise in all or a part."""
         how = self.dice.randrange(4)
         for page in pages:
             data, start = self.place(page)
@@ -97,7 +97,7 @@ def truncated_at_a_page(hurt: Hurt) -> None:
 
 
 def tail_of_zeros(hurt: Hurt) -> None:
-    """Put zeros up to the end: after a crash the size was known, the data was not."""
+    """Put zeros up to the end: a crash kept the new size, not the data."""
     start = hurt.dice.randrange(len(hurt.main))
     hurt.main[start:] = bytes(len(hurt.main) - start)
 
@@ -125,20 +125,20 @@ def torn_pages(hurt: Hurt) -> None:
 
 def swapped_pages(hurt: Hurt) -> None:
     """Put two pages in each other's place."""
-    one, two = ((page - 1) * hurt.size for page in hurt.pages(2))
-    a, b = hurt.main[one : one + hurt.size], hurt.main[two : two + hurt.size]
-    hurt.main[one : one + hurt.size], hurt.main[two : two + hurt.size] = b, a
+    first, second = ((page - 1) * hurt.size for page in hurt.pages(2))
+    a, b = hurt.main[first : first + hurt.size], hurt.main[second : second + hurt.size]
+    hurt.main[first : first + hurt.size], hurt.main[second : second + hurt.size] = b, a
 
 
 def misdirected_writes(hurt: Hurt) -> None:
     """Overwrite pages by a copy of another."""
     for _number in range(hurt.dice.randint(1, 3)):
-        one, two = ((page - 1) * hurt.size for page in hurt.pages(2))
-        hurt.main[one : one + hurt.size] = hurt.main[two : two + hurt.size]
+        target, source = ((page - 1) * hurt.size for page in hurt.pages(2))
+        hurt.main[target : target + hurt.size] = hurt.main[source : source + hurt.size]
 
 
 def lost_writes(hurt: Hurt) -> None:
-    """Put pages back to what they were some time before."""
+    """Put older images of pages in their place."""
     old, found = hurt.base.earlier[""], False
     for page in hurt.pages(len(hurt.main) // hurt.size):
         start = (page - 1) * hurt.size
@@ -154,17 +154,17 @@ def lost_writes(hurt: Hurt) -> None:
 
 def _flips(count: int) -> Callable[[Hurt], None]:
     def flip(hurt: Hurt) -> None:
-        # Where every row is hit several times, nothing is left to be known by.
+        # With several flips in every row, nothing could identify a row.
         for _number in range(min(count, len(hurt.main) // 512)):
             bit = hurt.dice.randrange(8 * len(hurt.main))
             hurt.main[bit // 8] ^= 1 << bit % 8
 
-    flip.__doc__ = f"Turn {count} bits over, one in 512 bytes at most."
+    flip.__doc__ = f"Flip {count} bits, one in 512 bytes at most."
     return flip
 
 
 def flipped_rows(hurt: Hurt) -> None:
-    """Turn bits over in the heads of rows: sizes, numbers, types."""
+    """Flip bits in the first bytes of rows: sizes, rowids, types."""
     rows = [row for table in hurt.base.rows.values() for row in table.values()]
     for row in hurt.dice.sample(rows, min(len(rows), hurt.dice.randint(1, 8))):
         name, start, end = row.own[0]
@@ -173,7 +173,7 @@ def flipped_rows(hurt: Hurt) -> None:
 
 
 def flipped_ids(hurt: Hurt) -> None:
-    """Turn bits over in ids of events, and leave the index of ids alone."""
+    """Flip bits in ids of events, not in their index."""
     rows = list(hurt.base.rows["events"].values())
     for row in hurt.dice.sample(rows, min(len(rows), hurt.dice.randint(1, 4))):
         name, start, end = row.columns[1].pieces[0]
@@ -182,7 +182,7 @@ def flipped_ids(hurt: Hurt) -> None:
 
 
 def flipped_index_of_ids(hurt: Hurt) -> None:
-    """Turn bits over in the index of ids, and leave the rows alone."""
+    """Flip bits in the index of ids, not in the rows."""
     for page in _some(hurt, hurt.role("index sqlite_autoindex_events_1")):
         data, start = hurt.place(page)
         data[start + hurt.dice.randrange(8, hurt.size)] ^= 1 << hurt.dice.randrange(8)
@@ -200,7 +200,7 @@ def header_page_size(hurt: Hurt) -> None:
 
 
 def header_version(hurt: Hurt) -> None:
-    """Take the schema version away."""
+    """Zero the schema version."""
     if any(page == 1 and name for page, (name, _at) in hurt.base.layout.pages.items()):
         raise Unfit
     hurt.main[60:64] = bytes(4)
@@ -213,7 +213,7 @@ def header_encoding(hurt: Hurt) -> None:
 
 
 def header_page_count(hurt: Hurt) -> None:
-    """Change the number of pages, with the counter that makes it be believed."""
+    """Change the number of pages, with the change counter that makes it valid."""
     count = hurt.dice.choice((0, 1, 2, 10**6, hurt.dice.randrange(1 << 32)))
     hurt.main[28:32] = struct.pack(">I", count)
     hurt.main[92:96] = hurt.main[24:28]
@@ -234,31 +234,31 @@ def schema_page(hurt: Hurt) -> None:
 
 
 def interior_pages(hurt: Hurt) -> None:
-    """Ruin pages that only lead to others."""
+    """Damage interior pages."""
     hurt.spoil(_some(hurt, hurt.role("inner")))
 
 
 def root_page(hurt: Hurt) -> None:
-    """Ruin the root of a table."""
+    """Damage the root of a table."""
     table = hurt.dice.choice(TABLES)
     with closing(sqlite3.connect(":memory:")) as driver:
-        driver.deserialize(_folded(hurt.base))
+        driver.deserialize(_checkpoint(hurt.base))
         ((root,),) = driver.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
     hurt.spoil([root])
 
 
 def leaf_pages(hurt: Hurt) -> None:
-    """Ruin leaves of the tables, wherever they are newest."""
+    """Damage leaves of the tables, where their newest image is."""
     hurt.spoil(_some(hurt, hurt.role("leaf"), 5))
 
 
 def index_pages(hurt: Hurt) -> None:
-    """Ruin indexes only."""
+    """Damage indexes only."""
     hurt.spoil(_some(hurt, hurt.role("index"), 4))
 
 
 def overflow_pages(hurt: Hurt) -> None:
-    """Ruin overflow pages: their content, or which one follows."""
+    """Damage overflow pages: their content, or the pointer to the next."""
     pages = _some(hurt, hurt.role("overflow"), 4)
     if hurt.dice.random() < 0.5:
         return hurt.spoil(pages)
@@ -269,7 +269,7 @@ def overflow_pages(hurt: Hurt) -> None:
 
 
 def freelist(hurt: Hurt) -> None:
-    """Ruin the list of free pages, or its beginning in the header."""
+    """Damage the freelist, or its pointer in the header."""
     if hurt.dice.random() < 0.5:
         hurt.spoil(_some(hurt, hurt.role("free trunk")))
     else:
@@ -279,7 +279,7 @@ def freelist(hurt: Hurt) -> None:
 
 def _counter(statement: str) -> Callable[[Hurt], None]:
     def change(hurt: Hurt) -> None:
-        if hurt.base.plan.logged:
+        if hurt.base.plan.has_wal:
             raise Unfit
         table = hurt.dice.choice(COUNTED)
         if (table,) not in hurt.base.layout.rows["sqlite_sequence"]:
@@ -295,52 +295,52 @@ def _counter(statement: str) -> Callable[[Hurt], None]:
     return change
 
 
-def log_noisy(hurt: Hurt) -> None:
-    """Put noise in the middle of the log."""
-    start = hurt.dice.randrange(32, len(hurt.log))
-    length = min(hurt.dice.choice((1, 16, 512, hurt.size, 3 * hurt.size)), len(hurt.log) - start)
-    hurt.log[start : start + length] = hurt.dice.randbytes(length)
+def wal_noisy(hurt: Hurt) -> None:
+    """Put noise in the middle of the WAL."""
+    start = hurt.dice.randrange(32, len(hurt.wal))
+    length = min(hurt.dice.choice((1, 16, 512, hurt.size, 3 * hurt.size)), len(hurt.wal) - start)
+    hurt.wal[start : start + length] = hurt.dice.randbytes(length)
 
 
-def log_torn(hurt: Hurt) -> None:
+def wal_torn(hurt: Hurt) -> None:
     """Leave a part of some frames unwritten."""
     frame = 24 + hurt.size
     for _number in range(hurt.dice.randint(1, 3)):
-        start = 32 + frame * hurt.dice.randrange((len(hurt.log) - 32) // frame)
+        start = 32 + frame * hurt.dice.randrange((len(hurt.wal) - 32) // frame)
         first = start + hurt.dice.randrange(frame)
-        hurt.log[first : start + frame] = bytes(start + frame - first)
+        hurt.wal[first : start + frame] = bytes(start + frame - first)
 
 
-def log_cut(hurt: Hurt) -> None:
-    """Cut the log anywhere."""
-    del hurt.log[hurt.dice.randrange(len(hurt.log)) :]
+def wal_cut(hurt: Hurt) -> None:
+    """Cut the WAL anywhere."""
+    del hurt.wal[hurt.dice.randrange(len(hurt.wal)) :]
 
 
-def log_header(hurt: Hurt) -> None:
-    """Change the log's own header: magic, page size, salts, all."""
+def wal_header(hurt: Hurt) -> None:
+    """Change the header of the WAL: magic, page size, salts, all."""
     first, last = hurt.dice.choice(((0, 4), (8, 12), (16, 24), (24, 32), (0, 32)))
-    hurt.log[first:last] = hurt.dice.randbytes(last - first)
+    hurt.wal[first:last] = hurt.dice.randbytes(last - first)
 
 
-def log_frame_headers(hurt: Hurt) -> None:
+def wal_frame_headers(hurt: Hurt) -> None:
     """Change page numbers, salts or sums of frames."""
     frame = 24 + hurt.size
     for _number in range(hurt.dice.randint(1, 3)):
-        start = 32 + frame * hurt.dice.randrange((len(hurt.log) - 32) // frame)
+        start = 32 + frame * hurt.dice.randrange((len(hurt.wal) - 32) // frame)
         first, last = hurt.dice.choice(((0, 4), (4, 8), (8, 16), (16, 24)))
-        hurt.log[start + first : start + last] = hurt.dice.randbytes(last - first)
+        hurt.wal[start + first : start + last] = hurt.dice.randbytes(last - first)
 
 
-def log_foreign(hurt: Hurt) -> None:
-    """Put the log of another session beside it."""
+def wal_foreign(hurt: Hurt) -> None:
+    """Put the WAL of another session beside it."""
     if len(hurt.foreign.files.get("-wal", b"")) < 100:
         raise Unfit
     hurt.files["-wal"] = bytearray(hurt.foreign.files["-wal"])
     hurt.files.pop("-shm", None)
 
 
-def log_older(hurt: Hurt) -> None:
-    """Put an older log of its own beside it."""
+def wal_older(hurt: Hurt) -> None:
+    """Put an older WAL of its own beside it."""
     older = hurt.base.earlier.get("-wal", b"")
     if len(older) < 100 or older == hurt.base.files.get("-wal"):
         raise Unfit
@@ -348,23 +348,23 @@ def log_older(hurt: Hurt) -> None:
     hurt.files.pop("-shm", None)
 
 
-def log_missing(hurt: Hurt) -> None:
-    """Take the log away, and sometimes leave its index."""
-    del hurt.log[:]
+def wal_missing(hurt: Hurt) -> None:
+    """Remove the WAL, and sometimes its shm."""
+    del hurt.wal[:]
     del hurt.files["-wal"]
     if hurt.dice.random() < 0.3:
         hurt.files.pop("-shm", None)
 
 
-def main_empty_beside_a_log(hurt: Hurt) -> None:
-    """Empty the session file, and leave its log."""
-    assert hurt.log
+def main_empty_beside_a_wal(hurt: Hurt) -> None:
+    """Empty the session file, and keep its WAL."""
+    assert hurt.wal
     del hurt.main[hurt.dice.choice((0, 0, 1)) :]
 
 
-def main_damaged_beside_a_log(hurt: Hurt) -> None:
-    """Damage the session file, and leave the newest commits in the log."""
-    assert hurt.log
+def main_damaged_beside_a_wal(hurt: Hurt) -> None:
+    """Damage the session file, and keep the newest commits in the WAL."""
+    assert hurt.wal
     kind = (truncated, zeroed_pages, noisy_pages, header_whole, header_magic, swapped_pages)
     hurt.dice.choice(kind)(hurt)
 
@@ -391,7 +391,7 @@ def journal_garbage(hurt: Hurt) -> None:
 
 
 def meta_page(hurt: Hurt) -> None:
-    """Ruin the page of session_meta, in the file and in the log."""
+    """Damage the page of session_meta, in the file and in the WAL."""
     for page in hurt.role("leaf session_meta"):
         data, start = hurt.place(page)
         new = hurt.dice.choice((bytes(hurt.size), hurt.dice.randbytes(hurt.size)))
@@ -406,7 +406,7 @@ def twice(hurt: Hurt) -> None:
     for kind in hurt.dice.sample(_DOUBLED, 2):
         try:
             kind(hurt)
-        except ValueError as error:  # nothing is left to hurt
+        except ValueError as error:  # nothing is left to damage
             raise Unfit from error
 
 
@@ -423,10 +423,10 @@ _DOUBLED = [
     leaf_pages,
     index_pages,
     meta_page,
-    log_torn,
-    log_noisy,
-    log_foreign,
-    log_missing,
+    wal_torn,
+    wal_noisy,
+    wal_foreign,
+    wal_missing,
 ]
 
 KINDS: dict[str, Callable[[Hurt], None]] = {
@@ -458,16 +458,16 @@ KINDS: dict[str, Callable[[Hurt], None]] = {
         index_pages,
         overflow_pages,
         freelist,
-        log_noisy,
-        log_torn,
-        log_cut,
-        log_header,
-        log_frame_headers,
-        log_foreign,
-        log_older,
-        log_missing,
-        main_empty_beside_a_log,
-        main_damaged_beside_a_log,
+        wal_noisy,
+        wal_torn,
+        wal_cut,
+        wal_header,
+        wal_frame_headers,
+        wal_foreign,
+        wal_older,
+        wal_missing,
+        main_empty_beside_a_wal,
+        main_damaged_beside_a_wal,
         journal_foreign,
         journal_garbage,
         meta_page,
@@ -489,12 +489,12 @@ def damage(kind: str, base: Base, foreign: Base, dice: random.Random) -> Files:
     hurt = Hurt(base, foreign, dice)
     try:
         KINDS[kind](hurt)
-    except (ValueError, IndexError) as error:  # too small for it
+    except (ValueError, IndexError) as error:  # the files are too small
         raise Unfit from error
     return {ending: bytes(content) for ending, content in hurt.files.items()}
 
 
-def _folded(base: Base) -> bytes:
+def _checkpoint(base: Base) -> bytes:
     """Return a base's newest pages as one file out of WAL mode, which SQLite reads in memory."""
     pages = base.layout.pages
     image = bytearray(b"".join(base.layout.page(number) for number in sorted(pages)))

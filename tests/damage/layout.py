@@ -1,6 +1,6 @@
-"""Where every row of a healthy session file has its bytes: a small b-tree walker for the tests.
+"""The bytes of every row of a healthy session file: a small b-tree walker for the tests.
 
-It shares no code with the package, so that the two can be held against each other.
+It shares no code with the package, so that each can check the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNTED = ("events", "cost_ledger", "plan_items")
 """The tables whose rows are numbered by a sequence, their first column."""
 
 _LEAF_TABLE, _INNER_TABLE, _INNER_INDEX = 13, 5, 2
-_LOG_HEADER, _FRAME_HEADER = 32, 24
+_WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Row:
     """One row: its values as stored, and all bytes that it is made of.
 
     ``own`` holds the cell and its overflow pages, ``voucher`` the frame headers without which a
-    row in the log is no part of the session.
+    row in the WAL does not count.
     """
 
     table: str
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def key(self) -> Values:
-        """Return what tells the row from all others of its table."""
+        """Return the key of the row in its table."""
         if self.table in COUNTED or self.table in {"session_meta", "sqlite_sequence"}:
             return self.values[:1]
         return self.values[:3]
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(slots=True)
 class Layout:
-    """The pages of a healthy session: what each is for, where its newest bytes are, its rows."""
+    """The pages of a healthy session: their roles, their newest images, and its rows."""
 
     files: Files
     page_size: int = 0
@@ -85,7 +85,7 @@ def read(files: Files) -> Layout:
     found.page_size = 65536 if found.page_size == 1 else found.page_size
     for page in range(len(main) // found.page_size):
         found.pages[page + 1] = ("", page * found.page_size)
-    _read_log(found)
+    _read_wal(found)
     schema = _table(found, "sqlite_schema", 1)
     for _rowid, row in schema:
         kind, name, _of, root, _sql = row.values
@@ -97,29 +97,29 @@ def read(files: Files) -> Layout:
     return found
 
 
-def _read_log(found: Layout) -> None:
-    log = found.files.get("-wal", b"")
-    salts, position, waiting = log[16:24], _LOG_HEADER, {}
+def _read_wal(found: Layout) -> None:
+    wal = found.files.get("-wal", b"")
+    salts, position, waiting = wal[16:24], _WAL_HEADER, {}
     headers: list[Piece] = []
     started = position
-    while position + _FRAME_HEADER + found.page_size <= len(log):
-        page, pages_after = struct.unpack(">II", log[position : position + 8])
-        if log[position + 8 : position + 16] != salts:
-            break  # left over from before the log was last reset
+    while position + _FRAME_HEADER + found.page_size <= len(wal):
+        page, pages_after = struct.unpack(">II", wal[position : position + 8])
+        if wal[position + 8 : position + 16] != salts:
+            break  # written before the last reset of the WAL
         waiting[page] = ("-wal", position + _FRAME_HEADER)
         headers.append(("-wal", position, position + _FRAME_HEADER))
         position += _FRAME_HEADER + found.page_size
         if pages_after:
             found.pages.update(waiting)
             for _name, start in waiting.values():
-                # The last frame whole: without it, a power cut may have ended the log there.
+                # The whole last frame: without it, the WAL may end here after a power cut.
                 whole = ("-wal", headers[-1][1], position)
                 found._vouchers[start] = (("-wal", start - _FRAME_HEADER, start), whole)
             found.pages = {n: place for n, place in found.pages.items() if n <= pages_after}
             found.commits.append((started, position))
             waiting, headers, started = {}, [], position
     if found.commits:
-        # A last transaction with any gap is what a power cut leaves: nobody was promised it.
+        # A last transaction with a gap is what a power cut leaves: it was not acknowledged.
         start, end = found.commits[-1]
         for place in found._vouchers:
             if start <= place < end:
@@ -254,7 +254,7 @@ def _length(serial: int) -> int:
 
 
 def decoded(serial: int, content: bytes) -> Any:
-    """Return the value that these bytes are under this serial type; text that is none as bytes."""
+    """Return the value that these bytes are under this serial type; invalid text as bytes."""
     if serial == 0:
         return None
     if serial < 10:
@@ -276,12 +276,12 @@ def _number(serial: int, content: bytes) -> float:
 
 
 def taken(files: Files, pieces: tuple[Piece, ...]) -> bytes:
-    """Return the bytes of some pieces, as far as the files have them."""
+    """Return the bytes of some pieces, that the files have."""
     return b"".join(files.get(name, b"")[start:end] for name, start, end in pieces)
 
 
 def untouched(row: Row, before: Files, after: Files) -> bool:
-    """Tell whether damage left all bytes of a row alone, and what vouches for them."""
+    """Tell whether all bytes of a row are undamaged, its frame headers included."""
     return all(
         before[name][start:end] == after.get(name, b"")[start:end]
         for name, start, end in (*row.own, *row.voucher)

@@ -1,4 +1,4 @@
-"""Files that look odd and are healthy: they must be opened as they are, or refused as ever."""
+"""Unusual but healthy files: they must be opened as they are, or refused as always."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.damage.layout import Files
 
 
 def as_it_is(base: Base, dice: random.Random) -> Files:
-    """Leave it: any page size, a killed writer's log, stale pages, payloads like pages."""
+    """Leave it: any page size, a killed writer's WAL, stale pages, payloads like pages."""
     return dict(base.files)
 
 
@@ -47,7 +47,7 @@ def more_indexes(base: Base, dice: random.Random) -> Files:
 
 
 def more_tables(base: Base, dice: random.Random) -> Files:
-    """Add tables by hand, one filled from a session's own."""
+    """Add tables by hand, one with a copy of the events."""
     return _changed(
         base,
         "CREATE TABLE copied AS SELECT * FROM events",
@@ -58,23 +58,23 @@ def more_tables(base: Base, dice: random.Random) -> Files:
 
 
 def freed_pages(base: Base, dice: random.Random) -> Files:
-    """Add a list of free pages with old rows on them."""
+    """Add a freelist with old rows on its pages."""
     return _changed(base, "CREATE TABLE copied AS SELECT * FROM events", "DROP TABLE copied")
 
 
 def power_cut(base: Base, dice: random.Random) -> Files:
-    """Write the last transaction only in part: it was never acknowledged."""
+    """Write the last transaction only in part: it was not acknowledged."""
     if not base.layout.commits:
         raise Unfit
     start, end = base.layout.commits[-1]
-    log = base.files["-wal"]
+    wal = base.files["-wal"]
     at = dice.randrange(start, end)
-    rest = dice.choice((b"", bytes(len(log) - at), dice.randbytes(end - at)))
-    return {"": base.files[""], "-wal": log[:at] + rest}
+    rest = dice.choice((b"", bytes(len(wal) - at), dice.randbytes(end - at)))
+    return {"": base.files[""], "-wal": wal[:at] + rest}
 
 
-def empty_log(base: Base, dice: random.Random) -> Files:
-    """Add a log without a byte, as a reader leaves it, and an index."""
+def empty_wal(base: Base, dice: random.Random) -> Files:
+    """Add an empty WAL, as a reader leaves it, and a shm."""
     if base.files.get("-wal"):
         raise Unfit
     return {"": base.files[""], "-wal": b"", "-shm": bytes(32768)}
@@ -98,7 +98,7 @@ ODDITIES: dict[str, Callable[[Base, random.Random], Files]] = {
         more_tables,
         freed_pages,
         power_cut,
-        empty_log,
+        empty_wal,
         journal_done,
     )
 }

@@ -1,4 +1,4 @@
-"""What a plain SQLite connection reads, forward, backward and by key: the least to be saved."""
+"""What a plain SQLite connection reads, forward, backward and by key: the least to save."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rows = dict[str, dict[Values, Values]]
 
 
 def key_of(table: str, values: Values) -> Values:
-    """Return what tells a row from all others of its table."""
+    """Return the key of a row in its table."""
     return values[:3] if table == "producers" else values[:1]
 
 
 def stored(path: Path) -> Rows:
-    """Read all rows of a healthy file that may be in use; two rows of one key are an error."""
+    """Read all rows of a healthy file that may be in use; two rows with one key are an error."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as driver:
         driver.text_factory = _text
         found: Rows = {}
@@ -40,7 +40,7 @@ def counters(path: Path) -> dict[str, int]:
 
 
 def readable(path: Path, wanted: Rows) -> dict[str, set[Values]]:
-    """Return the rows among *wanted* that a plain connection still reads right; *path* suffers."""
+    """Return the rows among *wanted* a plain connection reads right; it may change the file."""
     found: dict[str, set[Values]] = {table: set() for table in TABLES}
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as driver:
         driver.text_factory = _text
@@ -52,7 +52,7 @@ def readable(path: Path, wanted: Rows) -> dict[str, set[Values]]:
                     key = key_of(table, row)
                     (found[table] if rows.get(key) == row else wrong).add(key)
             _by_key(driver, table, rows, found[table])
-            found[table] -= wrong  # of two copies that differ, nobody knows which is right
+            found[table] -= wrong  # of two different copies, either may be wrong
     return found
 
 

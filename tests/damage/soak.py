@@ -1,4 +1,4 @@
-"""Damaging sessions in seeded cases, opening them, and judging what is found."""
+"""Damage sessions in seeded cases, open them, and judge the result."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.damage.plain import Rows
 from tests.session_files import call
 
 _ODD = "sound: "
-_ITS_LOG_IS_GONE = {"log foreign", "log older"}
+_OWN_WAL_IS_GONE = {"wal foreign", "wal older"}
 
 
 @dataclass(slots=True)
 class Case:
-    """One case and what came of it.
+    """One case and its result.
 
     ``ending`` is recovered, sound (opened without a recovery), refused or unreadable; the counts
-    are rows of the five tables. ``left_out`` names rows whose bytes were whole and that are gone.
+    are rows of the five tables. ``left_out`` names missing rows whose bytes are undamaged.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Case:
 
 
 class Soak:
-    """A pool of sessions, and cases of damage to them; files are kept of what is found."""
+    """A pool of sessions, and cases of damage to them; the files of findings are kept."""
 
     def __init__(
         self, folder: Path, keep: Path, seed: int, plans: tuple[bases.Plan, ...] = bases.PLANS
@@ -66,16 +66,13 @@ class Soak:
         self._names = [*kinds.KINDS, *(_ODD + name for name in oddities.ODDITIES)]
 
     def cases(self, count: int) -> Iterator[Case]:
-        """Run so many cases, the kinds in turns."""
+        """Run *count* cases, the kinds in turns."""
         for number in range(count):
             yield self.case(number)
 
     def case(self, number: int) -> Case:
         """Run one case; its number and the seed give the same again."""
-        order = random.Random(f"{self._seed}:{number // len(self._names)}")
-        kind = order.sample(self._names, len(self._names))[number % len(self._names)]
-        dice = random.Random(f"{self._seed}:{number}:{kind}")
-        base, foreign, files = self._drawn(kind, dice)
+        kind, base, foreign, files = self.draw(number)
         case = Case(number, kind, self._pool.index(base))
         case.there = sum(len(rows) for rows in base.rows.values())
         folder = self._folder / f"case-{number}"
@@ -90,22 +87,28 @@ class Soak:
         else:
             _run(case, path, copy, Judge(base, foreign, files))
         if case.findings:
-            self._kept(case, folder, files)
+            self._keep_files(case, folder, files)
         shutil.rmtree(folder)
         return case
 
-    def _drawn(self, kind: str, dice: random.Random) -> tuple[Base, Base, Files]:
+    def draw(self, number: int) -> tuple[str, Base, Base, Files]:
+        """Return the kind of a case, its session, another one, and the damaged files."""
+        order = random.Random(f"{self._seed}:{number // len(self._names)}")
+        kind = order.sample(self._names, len(self._names))[number % len(self._names)]
+        dice = random.Random(f"{self._seed}:{number}:{kind}")
         for _attempt in range(200):
             base, foreign = dice.sample(self._pool, 2)
             try:
                 if kind.startswith(_ODD):
-                    return base, foreign, oddities.ODDITIES[kind.removeprefix(_ODD)](base, dice)
-                return base, foreign, kinds.damage(kind, base, foreign, dice)
+                    files = oddities.ODDITIES[kind.removeprefix(_ODD)](base, dice)
+                else:
+                    files = kinds.damage(kind, base, foreign, dice)
             except kinds.Unfit:
                 continue
+            return kind, base, foreign, files
         raise AssertionError(f"no session of the pool suits {kind!r}")
 
-    def _kept(self, case: Case, folder: Path, files: Files) -> None:
+    def _keep_files(self, case: Case, folder: Path, files: Files) -> None:
         name = re.sub(r"\W+", "-", case.kind)
         target = self._keep / f"seed-{self._seed}-case-{case.number}-{name}"
         if target.exists():
@@ -129,9 +132,9 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
     }
     readable = plain.readable(copy, wanted)
     for table, rows in judge.foreign.rows.items():
-        readable[table] -= rows.keys()  # it may have been read out of the other session's log
+        readable[table] -= rows.keys()  # it may come from the other session's WAL
     backend = StateBackend(path.parent)
-    with _warnings() as said:
+    with _warnings() as messages:
         started = time.perf_counter()
         try:
             session = backend.open(path.stem)
@@ -147,8 +150,8 @@ def _run(case: Case, path: Path, copy: Path, judge: Judge) -> None:
         case.findings.append(f"after the open: {error!r}")
     finally:
         session.close()
-    if recovery is not None and not any(path.name in line for line in said):
-        case.findings.append(f"the recovery was not logged: {said}")
+    if recovery is not None and not any(path.name in line for line in messages):
+        case.findings.append(f"the recovery was not logged: {messages}")
     return None
 
 
@@ -157,25 +160,25 @@ def _judge_refusal(
 ) -> None:
     case.ending = "refused"
     case.findings += judge.evidence(path)
-    left = sum(map(len, judge.untouched.values())) + sum(map(len, readable.values()))
+    whole = sum(map(len, judge.untouched.values())) + sum(map(len, readable.values()))
     if isinstance(error, SchemaTooNew):
         at = int.from_bytes(judge.damaged[""][60:64], "big", signed=True)
         if at <= 1 or not judge.damaged[""].startswith(b"SQLite format 3\0"):
             case.findings.append(f"nothing says that it is newer: {error}")
     elif isinstance(error, SessionUnreadable):
         case.ending = "unreadable"
-        if left:
-            case.findings.append(f"{left} rows could be saved: {error}")
-        case.findings += _flagged(path)
+        if whole:
+            case.findings.append(f"{whole} rows could be saved: {error}")
+        case.findings += _check_unreadable(path)
     else:
         shown = "".join(traceback.format_exception(error)[-3:])
         case.findings.append(f"open raised {error!r}\n{shown}")
 
 
-def _flagged(path: Path) -> Iterator[str]:
-    """Look that an unreadable session stays so, is listed as such, and keeps its id."""
+def _check_unreadable(path: Path) -> Iterator[str]:
+    """Report an unreadable session that can be opened or created, or is not listed as bad."""
     backend = StateBackend(path.parent)
-    shown = [one for one in backend.scan() if one.session_id == path.stem]
+    shown = [info for info in backend.scan() if info.session_id == path.stem]
     if not (len(shown) == 1 and isinstance(shown[0], BadSession)):
         yield f"it is listed as {shown}"
     if not _raises(SessionUnreadable, lambda: backend.open(path.stem)):
@@ -200,24 +203,24 @@ def _judge_opened(case: Case, session: Session, judge: Judge, readable: dict[str
     case.findings += judge.less_than_plain(found, readable)
     case.left_out = judge.lost(found)
     if recovery is not None and recovery.complete:
-        case.findings += judge.called_complete(found, log=case.kind in _ITS_LOG_IS_GONE)
+        case.findings += judge.called_complete(found, wal=case.kind in _OWN_WAL_IS_GONE)
     if recovery is None and case.left_out:
         lost = f"{len(case.left_out)} rows, first {case.left_out[0]}"
-        case.findings.append(f"lost without a word: {lost}")
-        return  # that their numbers are given again follows from it
+        case.findings.append(f"lost without a recovery: {lost}")
+        return  # so their numbers are reused
     case.findings += judge.counted(found, counters, recovery)
     if recovery is not None:
         case.findings += judge.report(found, recovery)
         case.findings += judge.evidence(path)
     elif renamed(path):
-        case.findings.append("set aside as damaged, but there is no report of a recovery")
+        case.findings.append("kept as damaged, but there is no report of a recovery")
     _go_on(case, session, judge, found, counters)
 
 
 def _go_on(
     case: Case, session: Session, judge: Judge, found: Rows, counters: dict[str, int]
 ) -> None:
-    """Append one event, close, and open again: nothing may be found then."""
+    """Append one event, close, and open again: that must need no recovery."""
     added = 0
     if session.info.status in {SessionStatus.COMPLETED, SessionStatus.CANCELLED}:
         session.set_status(SessionStatus.RUNNING)
@@ -226,7 +229,7 @@ def _go_on(
         sequence, added = call(session), 1
         floor = judge.floor("events", found)
         if sequence <= max(floor, counters["events"]):
-            case.findings.append(f"number {sequence} was given again, {floor} was given before")
+            case.findings.append(f"number {sequence} was reused, {floor} was given before")
     session.close()
     again = StateBackend(session.path.parent).open(session.session_id)
     with again:
@@ -242,14 +245,14 @@ def _go_on(
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    said: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("statebackend")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:
-        yield said
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate

@@ -11,7 +11,7 @@ from statebackend import SessionDamaged, StateBackend
 from statebackend.files import shm, wal
 from tests.damage.bases import files_of, put, without_room
 from tests.damage.layout import Files
-from tests.damaging import recover, told
+from tests.damaging import recover, table_report
 from tests.session_files import call, path_of, sql
 
 FRAME = 24 + 4096
@@ -71,7 +71,7 @@ def test_a_wal_that_was_cut_within_committed_frames_is_damage(
     numbers = {number for (number,) in sql(path, "SELECT sequence FROM events")}
     expected = {"none": set(), "in the middle": {1, 2, 3}}.get(kept, {1, 2, 3, 4, 5})
     assert numbers >= expected
-    assert told(recovery, "events").kept == len(numbers)
+    assert table_report(recovery, "events").kept == len(numbers)
     with backend.open(path.stem) as session:
         assert session.recovery is None
         assert session.info.incomplete

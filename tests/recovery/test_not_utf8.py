@@ -1,4 +1,4 @@
-"""A text that is not UTF-8: its row is still shown, and the check tells it."""
+"""A text that is not UTF-8: its row is still shown, and the check reports it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def handle(
         yield opened
 
 
-def test_no_event_is_lost_from_view(handle: SessionReads) -> None:
-    """U+FFFD stands for the broken bytes; the others are as they were."""
+def test_every_event_is_read(handle: SessionReads) -> None:
+    """U+FFFD stands for the broken bytes."""
     events = list(handle.events())
     assert [event.sequence for event in events] == [1, 2, 3, 4, 5]
     assert [event.producer.name for event in events[:2]] == ["a\ufffdz", MODEL.name]
     assert [event.kind for event in events[3:]] == ["\ufffd", "\ufffd"]
-    assert [one.sequence for one in handle.events(payloads=False, last=2)] == [4, 5]
+    assert [event.sequence for event in handle.events(payloads=False, last=2)] == [4, 5]
     assert handle.event(events[0].id) == events[0]
 
 
@@ -62,17 +62,17 @@ def test_the_other_tables_are_read_too(handle: SessionReads) -> None:
         assert len(orm.scalars(select(models.Event)).all()) == 5
 
 
-def test_the_log_goes_on_and_is_followed(backend: StateBackend, path: Path) -> None:
-    """Such an event stops neither an append nor a follower."""
+def test_appends_and_followers_continue(backend: StateBackend, path: Path) -> None:
+    """Such an event stops neither."""
     with backend.open(path.stem) as session:
         assert call(session) == 6
     with backend.read(path.stem) as view:
         assert [event.sequence for event in view.follow()] == [1, 2, 3, 4, 5, 6]
-        assert [one.event.sequence for one in replay(view)] == [1, 2, 3, 4, 5, 6]
+        assert [step.event.sequence for step in replay(view)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_repeated_append_finds_its_event(backend: StateBackend, path: Path) -> None:
-    """Its id is known, whatever became of the producer's name."""
+    """By its id; the producer's name differs."""
     with backend.open(path.stem) as session:
         first = next(session.events())
         with pytest.raises(DuplicateEvent) as caught:
@@ -80,18 +80,18 @@ def test_a_repeated_append_finds_its_event(backend: StateBackend, path: Path) ->
         assert (caught.value.sequence, caught.value.same_content) == (1, False)
 
 
-def test_reports_over_many_sessions_take_it_in(backend: StateBackend, path: Path) -> None:
-    """One such row flags no session: its costs count, its rules and producers are told."""
+def test_reports_over_many_sessions_include_it(backend: StateBackend, path: Path) -> None:
+    """Such a row makes no report partial."""
     report = backend.cost_by("model")
     assert [group.key for group in report.groups] == ["a\ufffdz"]
     assert not report.partial
     assert not backend.plan_rules().partial
-    assert "a\ufffdz" in {one.name for one in backend.referenced_producers().producers}
+    assert "a\ufffdz" in {producer.name for producer in backend.referenced_producers().producers}
 
 
-def test_the_check_tells_every_one(path: Path) -> None:
+def test_the_check_reports_each(path: Path) -> None:
     """By table, column and row."""
-    texts = [one.text for one in verify.verify_file(path) if "not UTF-8" in one.text]
+    texts = [finding.text for finding in verify.verify_file(path) if "not UTF-8" in finding.text]
     assert texts == [
         "events.kind: 2 rows with text that is not UTF-8, first row 4",
         "events.producer_name: 1 row with text that is not UTF-8, first row 1",
@@ -112,7 +112,7 @@ def test_the_check_tells_every_one(path: Path) -> None:
 def test_the_row_of_the_session_itself_is_damage(
     backend: StateBackend, path: Path, column: str, value: str, problem: str
 ) -> None:
-    """It is written again as it was read, so what no session ever stored is put right first."""
+    """A session rewrites that row as it read it, so a salvage corrects it first."""
     before = sql(path, "SELECT * FROM session_meta")
     sql(path, f"UPDATE session_meta SET {column} = {value}")
     with pytest.raises(SessionDamaged, match=problem):

@@ -27,9 +27,9 @@ from statebackend import (
 from statebackend.files import paths, recovery_reports
 from statebackend.opening.write import open_for_writing
 from statebackend.recovery import recover as recovery
-from statebackend.recovery.salvage import salvage
+from statebackend.recovery.salvage.salvage import salvage
 from tests.chains import make_chain, program_of
-from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, told
+from tests.damaging import NOISE, layout_of, recover, same_rows, spoil, table_report
 from tests.session_files import (
     START,
     Found,
@@ -235,7 +235,7 @@ def test_an_interrupted_recovery_is_finished(
     step(path)
     done = recover(backend, session_id)
     assert done.complete
-    assert told(done, "events").kept == 5
+    assert table_report(done, "events").kept == 5
     assert listing(backend.directory) == [
         ".locks",
         path.name,
@@ -279,7 +279,7 @@ def test_readers_refuse_a_session_with_an_unfinished_recovery(
     with pytest.raises(SessionDamaged, match="interrupted"):
         open_for_writing(path, may_recover=False)
     done = recover(backend, session_id)
-    assert (done.reasons, told(done, "events").kept) == (reasons, 5)
+    assert (done.reasons, table_report(done, "events").kept) == (reasons, 5)
 
 
 @pytest.mark.parametrize("step", [wal_linked, both_linked])
@@ -536,7 +536,7 @@ def test_a_partial_view_changes_nothing(
     with backend.read_partial(session_id) as view:
         assert view.recovery is not None
         assert (view.recovery.original, view.recovery.report) == (None, None)
-        lost = told(view.recovery, "events").lost
+        lost = table_report(view.recovery, "events").lost
         assert 0 < lost < 30
         assert len(list(view.events())) == 300 - lost
         assert listing(temporary)

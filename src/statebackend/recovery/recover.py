@@ -19,7 +19,7 @@ from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
 from statebackend.files import header, open_files, recovery_reports
 from statebackend.files.paths import SessionFiles, fsync_directory, write_private
-from statebackend.recovery.salvage import Salvage, salvage
+from statebackend.recovery.salvage.salvage import Salvage, salvage
 from statebackend.recovery.salvage.target import MAX_NOTES
 from statebackend.sqlite import integrity
 from statebackend.sqlite.faults import os_error, storage_error

@@ -19,7 +19,7 @@ class TableRecovery:
     ``kept`` counts the rows in the new file. ``missing`` holds the first and last of each range of
     sequences that were given and are not kept; it is empty for a table without a sequence.
     ``known`` counts those of them that an earlier recovery of the session has reported. ``routes``
-    counts the rows by what saved them: ``page``, ``carved``, ``older image``, ``index`` or
+    counts the rows by what saved them: ``page``, ``wal``, ``older image``, ``carved`` or
     ``derived``. ``repaired`` rows had a value corrected, ``doubtful`` ones are kept with a value
     that may be wrong; the report's notes name both. ``orphaned`` rows are kept although their event
     is lost; ``set_aside`` ones break the schema or contradict others, and are in the side file

@@ -1,7 +1,7 @@
 """The cells of b-tree pages and the records in them, read from bytes that may be damaged.
 
-Nothing here believes a length: what does not add up is not a cell. The format is SQLite's
-("Database File Format", parts 1.6 and 2).
+A cell counts only if its lengths add up. The format is SQLite's ("Database File Format", parts 1.6
+and 2).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _REAL, _ZERO, _ONE = 7, 8, 9
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table's leaf: where it is in its page (bytes), and the parts of its record.
+    """A cell of a table leaf: where it lies in its page (bytes), and the parts of its record.
 
-    ``types`` are the record's serial types. ``body`` is where the values start in the page,
-    ``payload`` the size of the whole record in bytes, ``local`` how much of it is in the page;
-    ``overflow`` is the page where it goes on, 0 when it does not.
+    ``header`` is where the record starts in the page, ``types`` are its serial types, ``payload``
+    is the size of the whole record in bytes and ``local`` how much of it lies in the page.
+    ``overflow`` is the first page of the overflow chain, 0 without one.
     """
 
     start: int
@@ -38,7 +38,7 @@ class Cell:
     overflow: int
 
 
-def varint(page: bytes, at: int) -> tuple[int, int]:
+def read_varint(page: bytes, at: int) -> tuple[int, int]:
     """Return the variable-length integer at *at* and where it ends; IndexError past the page."""
     value = 0
     for count in range(8):
@@ -65,11 +65,11 @@ def value_bytes(serial_type: int) -> int:
     return (serial_type - 12) >> 1 if serial_type >= 12 else _SMALL_BYTES[serial_type]
 
 
-def cell(page: bytes, start: int, usable: int) -> Cell | None:
-    """Return the cell of a table's leaf at *start*; None where the bytes are none."""
+def read_cell(page: bytes, start: int, usable: int) -> Cell | None:
+    """Return the cell of a table leaf at *start*, None if the bytes are not a cell."""
     try:
-        payload, at = varint(page, start)
-        rowid, at = varint(page, at)
+        payload, at = read_varint(page, start)
+        rowid, at = read_varint(page, at)
         if payload < 2:
             return None
         local = local_size(payload, usable)
@@ -80,7 +80,7 @@ def cell(page: bytes, start: int, usable: int) -> Cell | None:
             end += 4
         if end > usable:
             return None
-        types = _types(page, at, at + local, payload)
+        types = _read_types(page, at, at + local, payload)
     except (IndexError, struct.error):
         return None
     if not types:
@@ -88,9 +88,9 @@ def cell(page: bytes, start: int, usable: int) -> Cell | None:
     return Cell(start, end, rowid, at, types, payload, local, overflow)
 
 
-def _types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...] | None:
+def _read_types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...] | None:
     """Return the serial types of the record at *header*, None unless the lengths add up."""
-    size, at = varint(page, header)
+    size, at = read_varint(page, header)
     end = header + size
     if end > limit or size < 2:
         return None
@@ -101,7 +101,7 @@ def _types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...
         if serial_type < 0x80:
             at += 1
         else:
-            serial_type, at = varint(page, at)
+            serial_type, at = read_varint(page, at)
         if serial_type >= 12:
             body += (serial_type - 12) >> 1
         elif serial_type < 0 or serial_type in {10, 11}:
@@ -112,25 +112,25 @@ def _types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...
     return tuple(types) if at == end and size + body == payload else None
 
 
-def values(record: bytes, types: tuple[int, ...]) -> list[Any]:
-    """Return the values of a whole *record*; texts come as they are stored, as bytes."""
-    at, _end = varint(record, 0)
-    found: list[Any] = []
+def read_values(record: bytes, types: tuple[int, ...]) -> list[Any]:
+    """Return the values of a whole *record*; texts stay bytes."""
+    at, _end = read_varint(record, 0)
+    result: list[Any] = []
     for serial_type in types:
         size = value_bytes(serial_type)
         raw = record[at : at + size]
         if serial_type >= 12:
-            found.append(raw)
+            result.append(raw)
         elif serial_type == 0:
-            found.append(None)
+            result.append(None)
         elif serial_type == _REAL:
-            found.append(struct.unpack(">d", raw)[0])
+            result.append(struct.unpack(">d", raw)[0])
         elif serial_type in (_ZERO, _ONE):
-            found.append(serial_type - _ZERO)
+            result.append(serial_type - _ZERO)
         else:
-            found.append(int.from_bytes(raw, "big", signed=True))
+            result.append(int.from_bytes(raw, "big", signed=True))
         at += size
-    return found
+    return result
 
 
 def pointers(page: bytes, header: int, usable: int) -> list[int]:
@@ -139,58 +139,60 @@ def pointers(page: bytes, header: int, usable: int) -> list[int]:
     (count,) = struct.unpack_from(">H", page, header + 3)
     first = header + head
     count = min(count, (usable - first) // 2)
-    found = struct.unpack_from(f">{count}H", page, first)
-    return [at for at in found if first + 2 * count <= at < usable]
+    starts = struct.unpack_from(f">{count}H", page, first)
+    return [start for start in starts if first + 2 * count <= start < usable]
 
 
 def leaf_cells(page: bytes, header: int, usable: int) -> Iterator[Cell]:
-    """Return the cells of a table's leaf that are sound, in the order of its pointers."""
+    """Return the valid cells of a table leaf, in the order of its pointers."""
     for start in pointers(page, header, usable):
-        found = cell(page, start, usable)
-        if found is not None:
-            yield found
+        cell = read_cell(page, start, usable)
+        if cell is not None:
+            yield cell
 
 
 def first_text(record: bytes, types: tuple[int, ...]) -> bytes:
-    """Return the first text of a *record* as it is stored, which columns without bytes precede."""
-    at, _end = varint(record, 0)
-    serial_type = next((one for one in types if one >= 12), 12)
+    """Return the first text of a *record* as it is stored; columns without bytes precede it."""
+    at, _end = read_varint(record, 0)
+    serial_type = next((serial_type for serial_type in types if serial_type >= 12), 12)
     return record[at : at + value_bytes(serial_type)]
 
 
-def holds_more(page: bytes, header: int, found: Sequence[tuple[int, int]], usable: int) -> bool:
-    """Tell whether a table's leaf holds bytes of cells beside those *found* (start, end)."""
+def has_unread_cells(
+    page: bytes, header: int, read: Sequence[tuple[int, int]], usable: int
+) -> bool:
+    """Tell whether a table leaf holds bytes of cells outside the ranges *read* (start, end)."""
     (count, content) = struct.unpack_from(">HH", page, header + 3)
-    covered = sum(end - start for start, end in found)
-    return count != len(found) or usable - (content or 65536) > covered + _FRAGMENTS
+    covered = sum(end - start for start, end in read)
+    return count != len(read) or usable - (content or 65536) > covered + _FRAGMENTS
 
 
 def index_records(page: bytes, header: int, usable: int) -> Iterator[list[Any]]:
-    """Return the records of an index page that lie wholly in it."""
+    """Return the records of an index page that have no overflow pages."""
     skip = 4 if page[header] == INTERIOR_INDEX else 0
     for start in pointers(page, header, usable):
         try:
-            payload, at = varint(page, start + skip)
+            payload, at = read_varint(page, start + skip)
             if local_size(payload, usable, index=True) < payload or at + payload > usable:
                 continue
-            types = _types(page, at, at + payload, payload)
+            types = _read_types(page, at, at + payload, payload)
         except IndexError:
             continue
         if types:
-            yield values(page[at : at + payload], types)
+            yield read_values(page[at : at + payload], types)
 
 
 def children(page: bytes, header: int, usable: int) -> list[tuple[int, int | None]]:
-    """Return the children of a table's interior page, each with the highest row number below it.
+    """Return the children of an interior table page, each with the highest rowid below it.
 
-    The last one's is None: it is not bounded here.
+    The last one's is None: the page does not bound it.
     """
-    found: list[tuple[int, int | None]] = []
+    result: list[tuple[int, int | None]] = []
     for start in pointers(page, header, usable):
         try:
-            key, _end = varint(page, start + 4)
+            key, _end = read_varint(page, start + 4)
         except IndexError:
             continue
-        found.append((int.from_bytes(page[start : start + 4], "big"), key))
-    found.append((int.from_bytes(page[header + 8 : header + 12], "big"), None))
-    return found
+        result.append((int.from_bytes(page[start : start + 4], "big"), key))
+    result.append((int.from_bytes(page[header + 8 : header + 12], "big"), None))
+    return result

@@ -1,4 +1,4 @@
-"""The pages of a damaged session, out of its file, its write-ahead log and a rollback journal.
+"""The page images of a damaged session: in its file, its WAL and its rollback journal.
 
 Plain file calls throughout: only while this process has no connection on the session.
 """
@@ -10,32 +10,38 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from statebackend.files import wal
 from statebackend.files.paths import SessionFiles
 from statebackend.recovery.salvage import cells
 
 _MAGIC = b"SQLite format 3\0"
-_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _LIKELY_PAGE_SIZES = (4096, 1024, 8192, 2048, 16384, 512, 32768, 65536)
 _SAMPLE_BYTES = 1 << 20
 
-FILE, LOG, JOURNAL = range(3)
+FILE, WAL, JOURNAL = range(3)
+
+
+class Place(NamedTuple):
+    """Where a page image lies: in which of the three files, and at which offset (bytes)."""
+
+    source: int
+    offset: int
 
 
 class Images:
-    """Every image of every page.
+    """Every image of every page, and which of them is current.
 
-    ``current`` says which image of a page counts, where that is not the one in the file; it is laid
-    by :meth:`lay`. ``older`` are images that another one hides, ``outdated`` the pages whose newest
-    image is in a broken frame. A page is ``usable`` bytes long
-    without what its header reserves. A *descriptor* of the file is used, and left open.
+    The current image of a page is the one in the file unless :meth:`overlay` put another one over
+    it. ``older`` are images below a current one, with their page numbers; ``outdated`` are the
+    pages whose newest image is in a broken frame. ``usable`` is the page size (bytes) without what
+    the header reserves. A *descriptor* of the file is used, and left open.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
         self._files: dict[int, int] = {}
-        self._given = descriptor
+        self._callers_descriptor = descriptor
         try:
             if descriptor is None:
                 self._open(FILE, path)
@@ -43,22 +49,23 @@ class Images:
                 self._files[FILE] = descriptor
             self.size = os.fstat(self._files[FILE]).st_size
             with suppress(FileNotFoundError):
-                self._open(LOG, SessionFiles(path).wal)
+                self._open(WAL, SessionFiles(path).wal)
             with suppress(FileNotFoundError):
                 self._open(JOURNAL, SessionFiles(path).journal)
-            self._head = os.pread(self._files[FILE], 100, 0)
-            head = self._head
-            self._reserved = head[20] if head.startswith(_MAGIC) and head[20] < 33 else 0
-            self.page_size = self._page_size()
-            self.log = wal.read(path, self.page_size)
+            self._head = self.read(FILE, 0, 100)
+            has_header = self._head.startswith(_MAGIC)
+            self._reserved = self._head[20] if has_header and self._head[20] < 33 else 0
+            self.page_size = self._choose_page_size()
+            self.wal = wal.read(path, self.page_size)
         except BaseException:
             self.close()
             raise
         self.usable = self.page_size - self._reserved
-        self.current: dict[int, tuple[int, int]] = {}
-        self.older: list[tuple[int, int, int]] = []
+        self._current: dict[int, Place] = {}
+        self.older: list[tuple[int, Place]] = []
         self.outdated: set[int] = set()
-        self.page_count = -(-self.size // self.page_size)
+        self.file_pages = -(-self.size // self.page_size)
+        self.page_count = self.file_pages
 
     def __enter__(self) -> Self:
         return self
@@ -70,72 +77,81 @@ class Images:
         """Close the files."""
         while self._files:
             descriptor = self._files.popitem()[1]
-            if descriptor != self._given:
+            if descriptor != self._callers_descriptor:
                 os.close(descriptor)
 
-    def _open(self, which: int, path: Path) -> None:
-        self._files[which] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    def _open(self, source: int, path: Path) -> None:
+        self._files[source] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
-    # -- what counts ---------------------------------------------------------------------------
+    # -- current images ------------------------------------------------------------------------
 
-    def lay(self, which: int, page: int, offset: int) -> None:
-        """Let the image at *offset* of file *which* count for *page*; the one below is older."""
-        if page in self.current:
-            self.older.insert(0, (page, *self.current[page]))
-        elif page <= -(-self.size // self.page_size):
-            self.older.append((page, FILE, (page - 1) * self.page_size))
-        self.current[page] = (which, offset)
+    def overlay(self, page: int, place: Place) -> None:
+        """Make the image at *place* the current one of *page*; the one below is older."""
+        if page in self._current:
+            self.older.insert(0, (page, self._current[page]))
+        elif page <= self.file_pages:
+            self.older.append((page, self.place(page)))
+        self._current[page] = place
         self.page_count = max(self.page_count, page)
 
-    def swap(self, one: int, other: int) -> None:
-        """Let each of two pages have the image that counts for the other."""
-        places = {number: self.place(number) for number in (one, other)}
-        self.current[one], self.current[other] = places[other], places[one]
+    def swap(self, page: int, other: int) -> None:
+        """Exchange the current images of two pages."""
+        self._current[page], self._current[other] = self.place(other), self.place(page)
 
-    def place(self, number: int) -> tuple[int, int]:
-        """Return file and offset (bytes) of the image of page *number* that counts."""
-        return self.current.get(number, (FILE, (number - 1) * self.page_size))
+    def place(self, page: int) -> Place:
+        """Return where the current image of *page* lies."""
+        return self._current.get(page, Place(FILE, (page - 1) * self.page_size))
 
-    def page(self, number: int) -> bytes:
-        """Return the image of page *number* that counts; what is cut off reads as zeros."""
-        return self.image(*self.place(number))
-
-    def image(self, which: int, offset: int) -> bytes:
-        """Return the page image at *offset* of file *which*."""
-        found = os.pread(self._files[which], self.page_size, offset)
-        return found if len(found) == self.page_size else found.ljust(self.page_size, b"\0")
-
-    def is_cut(self, which: int, offset: int, end: int) -> bool:
-        """Tell whether the file ends before byte *end* of the image at *offset* of file *which*."""
-        return which == FILE and offset + end > self.size
+    def page(self, page: int) -> bytes:
+        """Return the current image of *page*; bytes behind the end of the file are zeros."""
+        return self.image(self.place(page))
 
     def pages(self) -> Iterator[tuple[int, bytes]]:
-        """Return every page that counts, in order of its number."""
-        for number in range(1, self.page_count + 1):
-            yield number, self.page(number)
+        """Return number and current image of every page."""
+        for page in range(1, self.page_count + 1):
+            yield page, self.page(page)
+
+    # -- any image -----------------------------------------------------------------------------
+
+    def read(self, source: int, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes of a file, none if it does not exist."""
+        return os.pread(self._files[source], size, offset) if source in self._files else b""
+
+    def image(self, place: Place) -> bytes:
+        """Return the page image at *place*."""
+        return self.read(place.source, place.offset, self.page_size).ljust(self.page_size, b"\0")
+
+    def image_in_file(self, page: int) -> bytes:
+        """Return the image of *page* in the file itself."""
+        return self.image(Place(FILE, (page - 1) * self.page_size))
+
+    def is_cut(self, place: Place, end: int) -> bool:
+        """Tell whether the file ends before byte *end* of the image at *place*."""
+        return place.source == FILE and place.offset + end > self.size
 
     # -- the header of the file ----------------------------------------------------------------
 
     def user_versions(self) -> Iterator[int]:
-        """Return the schema version by each image of page 1 with a header, the newest first."""
-        images = [self.page(1)]
-        images += [self.image(which, at) for page, which, at in self.older if page == 1]
-        for image in images:
+        """Return the schema version in each image of page 1 that has a header, newest first."""
+        places = [self.place(1), *(place for page, place in self.older if page == 1)]
+        for image in map(self.image, places):
             if image.startswith(_MAGIC):
                 yield int.from_bytes(image[60:64], "big", signed=True)
 
     def is_whole(self) -> bool:
         """Tell whether the file has as many pages as its header says."""
-        stated = int.from_bytes(self._head[28:32], "big")
-        return self._head.startswith(_MAGIC) and stated * self.page_size == self.size
+        return self._stated_pages() * self.page_size == self.size > 0
 
-    def pages_once(self) -> int:
-        """Return how many pages the file had, by its header where that can be believed."""
-        stated = int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
+    def max_pages(self) -> int:
+        """Return how many pages the session may have had: by its header, if that is plausible."""
+        stated = self._stated_pages()
         return max(self.page_count, stated if stated <= 64 * max(self.page_count, 1024) else 0)
 
+    def _stated_pages(self) -> int:
+        return int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
+
     def freelist(self) -> frozenset[int]:
-        """Return the free pages, empty unless the list is whole."""
+        """Return the pages of the freelist, none unless the whole list is valid."""
         head = self.page(1)
         if not head.startswith(_MAGIC):
             return frozenset()
@@ -152,83 +168,34 @@ class Images:
             free.update(struct.unpack_from(f">{leaves}I", page, 8))
         return frozenset(free) if len(free) == count else frozenset()
 
-    def _page_size(self) -> int:
-        stated = int.from_bytes(self._head[16:18], "big") if len(self._head) >= 18 else 0
-        stated = 65536 if stated == 1 else stated
-        sizes = [stated] if _possible(stated) else []
-        with suppress(KeyError):
-            sizes += [size for size in [wal.stated_page_size(self._files[LOG])] if size]
+    # -- the page size -------------------------------------------------------------------------
+
+    def _choose_page_size(self) -> int:
+        """Return the page size of file and WAL header, or the one that most bytes fit."""
+        in_file = int.from_bytes(self._head[16:18], "big") if len(self._head) >= 18 else 0
+        in_file = 65536 if in_file == 1 else in_file
+        sizes = [in_file] if _is_page_size(in_file) else []
+        if WAL in self._files and (in_wal := wal.stated_page_size(self._files[WAL])):
+            sizes.append(in_wal)
         if len(sizes) == 2 and sizes[0] == sizes[1]:
-            return sizes[0]
-        return max(
-            [*sizes, *_LIKELY_PAGE_SIZES],
-            key=self._full_pages,
-        )
+            return in_file
+        return max([*sizes, *_LIKELY_PAGE_SIZES], key=self._leaf_bytes)
 
-    def _full_pages(self, page_size: int) -> int:
-        """Count the bytes of pages that are leaves of tables, were pages *page_size* bytes long.
+    def _leaf_bytes(self, page_size: int) -> int:
+        """Count the bytes of pages that are table leaves if pages are *page_size* bytes long.
 
-        The cells of a page are laid from its very end, so its size shows; a payload that holds an
-        image of a page has it anywhere.
+        SQLite fills a page with cells from its end, so the last cell ends there. An image of a page
+        within a payload lies anywhere.
         """
-        found = 0
-        for number in range(1, min(_SAMPLE_BYTES // page_size, self.size // page_size) + 1):
-            page = self.image_of_size(number, page_size)
-            header = 100 if number == 1 else 0
-            if page[header] == cells.LEAF_TABLE:
-                ends = [one.end for one in cells.leaf_cells(page, header, page_size)]
-                found += page_size if ends and max(ends) == page_size - self._reserved else 0
-        return found
-
-    def image_of_size(self, number: int, page_size: int) -> bytes:
-        """Return the bytes where page *number* of the file were, if pages had *page_size* bytes."""
-        return os.pread(self._files[FILE], page_size, (number - 1) * page_size)
-
-    # -- a rollback journal --------------------------------------------------------------------
-
-    def journal_pages(self) -> list[tuple[int, int]]:
-        """Return number and offset of the pages in a rollback journal that pass its checksum.
-
-        One that was written to the disk several times has as many parts, each with a header that
-        begins a sector.
-        """
-        found: list[tuple[int, int]] = []
-        at = 0
-        while (head := self._journal_head(at)) is not None:
-            nonce, sector = head
-            at += sector
-            while (number := self._journal_page(at, nonce)) is not None:
-                found.append((number, at + 4))
-                at += self.page_size + 8
-            at = -(-at // sector) * sector
-        return found
-
-    def cut_to_journal(self) -> None:
-        """Let nothing count that the transaction of the journal, now laid, put behind the end.
-
-        Only if the header of the file that was then agrees with the journal's.
-        """
-        before = os.pread(self._files[JOURNAL], 4, 16)
-        if self.page(1)[28:32] == before:
-            self.page_count = min(self.page_count, int.from_bytes(before, "big"))
-
-    def _journal_head(self, at: int) -> tuple[int, int] | None:
-        head = os.pread(self._files[JOURNAL], 28, at) if JOURNAL in self._files else b""
-        if len(head) < 28 or head[:8] != _JOURNAL_MAGIC:
-            return None
-        _count, nonce, _pages, sector, page_size = struct.unpack(">IIIII", head[8:])
-        if page_size != self.page_size or not 28 <= sector <= 65536:
-            return None
-        return nonce, sector
-
-    def _journal_page(self, at: int, nonce: int) -> int | None:
-        record = os.pread(self._files[JOURNAL], self.page_size + 8, at)
-        if len(record) < self.page_size + 8:
-            return None
-        number, image = int.from_bytes(record[:4], "big"), record[4:-4]
-        total = (nonce + sum(image[self.page_size - 200 : 0 : -200])) & 0xFFFFFFFF
-        return number if number and total == int.from_bytes(record[-4:], "big") else None
+        total = 0
+        for page in range(1, min(_SAMPLE_BYTES // page_size, self.size // page_size) + 1):
+            image = self.read(FILE, (page - 1) * page_size, page_size)
+            header = 100 if page == 1 else 0
+            if image[header] == cells.LEAF_TABLE:
+                ends = [cell.end for cell in cells.leaf_cells(image, header, page_size)]
+                total += page_size if ends and max(ends) == page_size - self._reserved else 0
+        return total
 
 
-def _possible(page_size: int) -> bool:
-    return 512 <= page_size <= 65536 and page_size & (page_size - 1) == 0
+def _is_page_size(size: int) -> bool:
+    return 512 <= size <= 65536 and size & (size - 1) == 0

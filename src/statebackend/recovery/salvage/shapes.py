@@ -1,21 +1,21 @@
-"""Which table a record belongs to: the number and the types of its values tell the five apart."""
+"""The five tables as their rows are stored: number and types of the values tell them apart."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from statebackend.recovery.salvage import cells
+from statebackend.values.tables import COLUMNS
 
-TABLES = ("events", "session_meta", "cost_ledger", "plan_items", "producers")
-SEQUENCED = ("events", "cost_ledger", "plan_items")
+TABLES = tuple(COLUMNS)
+SEQUENCED = tuple(table for table, columns in COLUMNS.items() if columns[0] == "sequence")
+"""The tables whose rowid is a ``sequence``."""
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What stands for bytes that are not UTF-8."""
 _EMPTY = {0, 8, 9}
 # Serial types as they are stored: a text or blob, an integer, a real, nothing.
 _LONG = rb"(?:[\x0c-\x7f]|[\x80-\xff]{1,3}[\x00-\x7f])"
@@ -25,17 +25,20 @@ _PATTERNS = {"TEXT": _LONG, "BLOB": _LONG, "INTEGER": _INTEGER, "REAL": rb"[\x01
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its declared type, whether it may be NULL, and whether a row may lack it."""
+    """A column: its declared type, and whether it may be NULL."""
 
     name: str
     kind: str
     nullable: bool
-    optional: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table as its rows are stored; ``key`` is the column that the row number stands for."""
+    """A table as its rows are stored.
+
+    ``key`` is the position of the column that is the rowid, ``least`` the number of columns that
+    every row has.
+    """
 
     table: str
     columns: tuple[Column, ...]
@@ -45,24 +48,24 @@ class Shape:
     def fits(self, types: Sequence[int]) -> bool:
         """Tell whether a record of these serial types is a row of the table.
 
-        One value that the column may not have is let pass: such a row is set aside, not overlooked.
+        One value of a wrong type is accepted: the row then goes to the side file.
         """
         if not self.least <= len(types) <= len(self.columns):
             return False
         wrong = 0
         for at, (column, serial_type) in enumerate(zip(self.columns, types, strict=False)):
             if at == self.key:
-                if serial_type not in _EMPTY:  # the row's number stands for it
+                if serial_type not in _EMPTY:  # the rowid stands for it
                     return False
             elif serial_type == 0:
                 wrong += not column.nullable
             else:
-                wrong += not _suits(column.kind, serial_type)
+                wrong += not _fits_kind(column.kind, serial_type)
         return wrong <= 1
 
     @cache  # noqa: B019 - of five tables
     def pattern(self) -> re.Pattern[bytes]:
-        """Return what the header of a stored row looks like, to find one among other bytes."""
+        """Return a pattern of the record header of a stored row."""
         parts = [rb"[\x03-\x40]"]
         for at, column in enumerate(self.columns):
             part = rb"\x00" if at == self.key else _PATTERNS[column.kind]
@@ -74,77 +77,94 @@ class Shape:
         return re.compile(b"(?=" + b"".join(parts) + b")", re.DOTALL)
 
 
-def shapes(driver: sqlite3.Connection) -> tuple[Shape, ...]:
-    """Return the shapes of the tables of *driver*, a session file of some version."""
-    return tuple(_shape(driver, table) for table in TABLES)
-
-
-def _shape(driver: sqlite3.Connection, table: str) -> Shape:
-    found = driver.execute(f"PRAGMA table_info({table})").fetchall()
-    columns = []
-    key = None
-    least = 0
-    for at, name, kind, not_null, default, in_key in found:
-        if table in SEQUENCED and in_key:
-            key = at
-        optional = not in_key and (not not_null or default is not None)
-        if not optional:
-            least = at + 1
-        columns.append(Column(name, kind.upper(), not not_null and not in_key, optional))
-    return Shape(table, tuple(columns), key, least)
-
-
-def _suits(kind: str, serial_type: int) -> bool:
-    if kind in {"TEXT", "BLOB"}:
-        # Text and blob of one length differ by a bit, and the column says which is meant.
-        return serial_type >= 12
-    if kind == "INTEGER":
-        return serial_type in {1, 2, 3, 4, 5, 6, 8, 9}
-    return serial_type in {1, 2, 3, 4, 5, 7, 8, 9}  # a real is stored as an integer of 48 bits
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it will be inserted, by column.
+    """A row to insert, its values in the order of the columns.
 
-    ``repaired`` says what had to be put right, ``marred`` names the texts that hold U+FFFD for what
-    was not UTF-8. ``unfit`` says why it cannot go into its table, None if it can.
+    ``repaired`` says what the salvage corrected, ``not_utf8`` names the texts that hold U+FFFD for
+    bytes that were not UTF-8. ``unfit`` says why the table cannot hold the row, None if it can.
     """
 
     shape: Shape
     values: tuple[Any, ...]
     repaired: tuple[str, ...]
     unfit: str | None
-    marred: tuple[str, ...] = ()
+    not_utf8: tuple[str, ...] = ()
+
+    @property
+    def event_id(self) -> bytes:
+        """The id of an event as it is stored, empty for another row."""
+        return str(self.values[1]).encode() if self.shape.table == "events" else b""
+
+    def with_sequence(self, sequence: int) -> Row:
+        """Return the row under another sequence."""
+        key = self.shape.key
+        assert key is not None
+        if self.values[key] == sequence:
+            return self
+        values = (*self.values[:key], sequence, *self.values[key + 1 :])
+        repaired = (*self.repaired, f"sequence (was {self.values[key]})")
+        return replace(self, values=values, repaired=repaired)
 
 
-def row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
-    """Return the row that *record* holds."""
-    found = cells.values(record, types)
+def read_shapes(driver: sqlite3.Connection) -> dict[str, Shape]:
+    """Return the shape of each table of *driver*, a session file of some version."""
+    return {table: _read_shape(driver, table) for table in TABLES}
+
+
+def find_shape(shapes: dict[str, Shape], types: tuple[int, ...]) -> Shape | None:
+    """Return the table that a record of these serial types fits, None if there is none."""
+    return next((shape for shape in shapes.values() if shape.fits(types)), None)
+
+
+def read_row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
+    """Return the row in *record*."""
+    values = cells.read_values(record, types)
     repaired: list[str] = []
-    marred: list[str] = []
+    not_utf8: list[str] = []
     unfit = None
-    for at, (column, value) in enumerate(zip(shape.columns, found, strict=False)):
+    for at, (column, value) in enumerate(zip(shape.columns, values, strict=False)):
         if at == shape.key:
-            found[at] = rowid
+            values[at] = rowid
         elif value is None:
             if not column.nullable:
                 unfit = f"{column.name} is NULL"
-        elif not _suits(column.kind, types[at]):
+        elif not _fits_kind(column.kind, types[at]):
             unfit = f"{column.name} is of another type"
         elif column.kind == "TEXT":
-            found[at], sound = _text(value)
-            if not sound or types[at] % 2 == 0:
-                (repaired if sound else marred).append(column.name)
+            values[at] = value.decode(errors="replace")
+            valid = values[at].encode() == value
+            if not valid or types[at] % 2 == 0:
+                (repaired if valid else not_utf8).append(column.name)
         elif column.kind == "BLOB" and types[at] % 2:
             repaired.append(column.name)
         elif column.kind == "REAL" and value != value:  # noqa: PLR0124 - only NaN differs from itself
-            found[at], unfit = None, f"{column.name} is not a number"
-    return Row(shape, tuple(found), tuple(repaired), unfit, tuple(marred))
+            values[at], unfit = None, f"{column.name} is not a number"
+    return Row(shape, tuple(values), tuple(repaired), unfit, tuple(not_utf8))
 
 
-def _text(raw: bytes) -> tuple[str, bool]:
-    try:
-        return raw.decode(), True
-    except UnicodeDecodeError:
-        return raw.decode(errors="replace"), False
+def is_sequence(value: Any) -> bool:
+    """Tell whether *value* can be a sequence."""
+    return isinstance(value, int) and 0 < value < 1 << 63
+
+
+def _read_shape(driver: sqlite3.Connection, table: str) -> Shape:
+    columns = []
+    key = None
+    least = 0
+    for at, name, kind, not_null, default, in_key in driver.execute(f"PRAGMA table_info({table})"):
+        if table in SEQUENCED and in_key:
+            key = at
+        if in_key or (not_null and default is None):
+            least = at + 1
+        columns.append(Column(name, kind.upper(), not not_null and not in_key))
+    return Shape(table, tuple(columns), key, least)
+
+
+def _fits_kind(kind: str, serial_type: int) -> bool:
+    if kind in {"TEXT", "BLOB"}:
+        # Text and blob of one length differ by a bit; the column says which is meant.
+        return serial_type >= 12
+    if kind == "INTEGER":
+        return serial_type in {1, 2, 3, 4, 5, 6, 8, 9}
+    return serial_type in {1, 2, 3, 4, 5, 7, 8, 9}  # a real is stored as an integer of 48 bits

@@ -1,0 +1,82 @@
+"""Rows in the table leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from statebackend.recovery.salvage import cells
+from statebackend.recovery.salvage.evidence import Evidence
+from statebackend.recovery.salvage.images import WAL, Place
+from statebackend.recovery.salvage.records import save_cells
+from statebackend.recovery.salvage.shapes import SEQUENCED, TABLES
+from statebackend.recovery.salvage.target import Target
+
+
+def run(evidence: Evidence, target: Target) -> None:
+    """Save the rows of every table leaf, whether or not an interior page points to it.
+
+    Answers damage to interior pages, to roots and to ``sqlite_schema``, and pages in the place of
+    others. A page whose rows are not those that the page above it states comes last: it is a copy
+    of another page, or holds rows that no other page has.
+    """
+    wal = evidence.images.wal
+    behind_break = {Place(WAL, frame.offset) for frame in wal.behind} if wal else set()
+    unreached, misplaced = [], []
+    for page in evidence.survey.leaves:
+        if not evidence.survey.is_reached(page):
+            unreached.append(page)
+            continue
+        page_cells = list(evidence.leaf_cells(page))
+        if _is_misplaced(evidence, page, page_cells):
+            misplaced.append(page)
+        else:
+            _save_page(evidence, target, page, page_cells, behind_break)
+    for page in unreached + misplaced:
+        _save_page(evidence, target, page, list(evidence.leaf_cells(page)), behind_break)
+
+
+def _save_page(
+    evidence: Evidence,
+    target: Target,
+    page: int,
+    page_cells: list[cells.Cell],
+    behind_break: set[Place],
+) -> None:
+    place = evidence.images.place(page)
+    route = "wal" if place in behind_break else "page"
+    bounds = evidence.survey.bounds.get(page, (None, None))
+    for group in evidence.group_by_table(page_cells):
+        save_cells(evidence, target, place, group, route=route, bounds=bounds)
+
+
+def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[cells.Cell]) -> bool:
+    """Tell whether the rows of a page are not those that the page above it states."""
+    table = evidence.survey.roots.get(page)
+    if table in TABLES:
+        rowids = {cell.rowid for cell in page_cells if _table_of(evidence, cell) == table}
+        return not rowids or _has_other_leaf(evidence, page, table, rowids)
+    lower, upper = evidence.survey.bounds.get(page, (None, None))
+    outside = sum(
+        (lower is not None and cell.rowid <= lower) or (upper is not None and cell.rowid > upper)
+        for cell in page_cells
+    )
+    return outside * 2 > len(page_cells)
+
+
+def _has_other_leaf(evidence: Evidence, root: int, table: str, rowids: set[int]) -> bool:
+    """Tell whether another leaf has other rows of *table* than its *root*, which is a leaf too.
+
+    A root is a leaf only while it is the whole table, so this one is a copy or an older image.
+    """
+    return table in SEQUENCED and any(
+        cell.rowid not in rowids and _table_of(evidence, cell) == table
+        for page in evidence.survey.leaves
+        if page != root
+        for cell in islice(evidence.leaf_cells(page), 1)
+    )
+
+
+def _table_of(evidence: Evidence, cell: cells.Cell) -> str | None:
+    shape = evidence.find_shape(cell)
+    return shape.table if shape is not None else None

@@ -1,0 +1,163 @@
+"""Rows whose rowid their page does not confirm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
+from statebackend.recovery.salvage.last_resort import has_indexed_kind, is_out_of_order
+from statebackend.recovery.salvage.records import read_record
+from statebackend.recovery.salvage.rowids import PageRowid
+from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence, read_row
+from statebackend.recovery.salvage.target import Target
+from statebackend.recovery.salvage.texts import almost_equal, is_id
+
+
+@dataclass(slots=True)
+class _Indexed:
+    """What the indexes say about the unconfirmed rows.
+
+    ``rowids`` are those that unconfirmed rows have themselves, with their tables.
+    """
+
+    by_id: dict[bytes, int] = field(default_factory=dict)
+    by_sequence: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    rowids: set[tuple[str, int]] = field(default_factory=set)
+
+
+def run(evidence: Evidence, target: Target) -> None:
+    """Give each unconfirmed row the sequence that an index or its neighbours have for it.
+
+    Answers damage to a rowid, and leaves with one row whose page above is lost.
+    """
+    rows, evidence.unconfirmed = evidence.unconfirmed, []
+    if not rows:
+        return
+    indexed = _Indexed(rowids={(row.shape.table, row.rowid.value) for row in rows})
+    ids = {row.event_id for row in rows}
+    sequences = {number for row in rows for number in (row.rowid.value, row.rowid.expected)}
+    for text, sequence in evidence.first_index_texts():
+        if text in ids:
+            indexed.by_id[text] = sequence
+        if sequence in sequences:
+            indexed.by_sequence[sequence].add(text)
+    for row in rows:
+        _settle(evidence, target, row, indexed)
+
+
+def _settle(
+    evidence: Evidence, target: Target, unconfirmed: UnconfirmedRow, indexed: _Indexed
+) -> None:
+    shape, rowid = unconfirmed.shape, unconfirmed.rowid
+    page = evidence.images.image(unconfirmed.place)
+    record = read_record(evidence, target, page, shape, unconfirmed.cell)
+    if record is None:
+        return  # another row claimed its overflow pages meanwhile
+    row = read_row(shape, rowid.value, unconfirmed.cell.types, record)
+    known = _find_sequence(evidence, target, row, indexed)
+    texts = indexed.by_sequence.get(rowid.value, set())
+    confirmed = shape.table == "events" and has_indexed_kind(row, texts)
+    plausible = _is_plausible(evidence, target, shape, rowid.value, indexed)
+    for sequence in _candidates(rowid, known, confirmed=confirmed, plausible=plausible):
+        if target.has(shape, sequence):
+            continue
+        if sequence == known or _is_possible(target, row, sequence, indexed):
+            target.insert(row.with_sequence(sequence), unconfirmed.route)
+            return
+    if target.has(shape, rowid.value):
+        target.insert(row, unconfirmed.route)  # the same row twice, or one that contradicts it
+    else:
+        target.set_row_aside(row, "nothing confirms its sequence")
+
+
+def _candidates(
+    rowid: PageRowid, known: int | None, *, confirmed: bool, plausible: bool
+) -> Iterator[int]:
+    """Return the sequences that a row may have, the most likely first."""
+    for sequence in (
+        rowid.value if confirmed or rowid.value in {known, rowid.expected} else None,
+        known,
+        rowid.expected if not rowid.ascending else None,
+        rowid.value if plausible and rowid.ascending else None,
+        rowid.expected,
+        rowid.value if plausible else None,
+    ):
+        if sequence is not None and is_sequence(sequence):
+            yield sequence
+
+
+def _is_possible(target: Target, row: Row, sequence: int, indexed: _Indexed) -> bool:
+    """Tell whether neither the neighbours nor the index of ids contradict a sequence."""
+    if row.shape.table != "events":
+        return not is_out_of_order(target, row, sequence)
+    ids = [text for text in indexed.by_sequence.get(sequence, ()) if is_id(text)]
+    return not ids or any(almost_equal(text, row.event_id) for text in ids)
+
+
+def _find_sequence(evidence: Evidence, target: Target, row: Row, indexed: _Indexed) -> int | None:
+    """Return the sequence that other evidence has for a row, None if there is none.
+
+    None too if no such sequence was given: then the index is damaged there.
+    """
+    if row.shape.table == "events":
+        known = indexed.by_id.get(row.event_id)
+    else:
+        known = _find_by_event(evidence, target, row)
+    if known is None or not _is_plausible(evidence, target, row.shape, known, indexed):
+        return None
+    return known
+
+
+def _is_plausible(
+    evidence: Evidence, target: Target, shape: Shape, sequence: int, indexed: _Indexed
+) -> bool:
+    """Tell whether a sequence may have been given, though its page does not confirm it.
+
+    The counter may be lost, or older than the rows: a neighbour above it confirms the sequence too.
+    """
+    highest = max([*evidence.counters(shape.table), target.highest(shape.table)])
+    if not is_sequence(sequence) or sequence <= (highest or evidence.max_sequence):
+        return is_sequence(sequence)
+    return any(
+        (shape.table, neighbour) in indexed.rowids
+        or (is_sequence(neighbour) and target.has(shape, neighbour))
+        for neighbour in (sequence - 1, sequence + 1)
+    )
+
+
+def _find_by_event(evidence: Evidence, target: Target, row: Row) -> int | None:
+    """Return the only free sequence that its event leaves a ledger or plan row, None if ambiguous.
+
+    Sequences rise with those of the events.
+    """
+    table, event = row.shape.table, row.values[1]
+    below, above = _rows_around(target, table, event)
+    if above is None:
+        above = max(evidence.counters(table), default=below) + 1
+    free = (n for n in range(below + 1, above) if not target.has(row.shape, n))
+    candidates = [*islice(free, 2)]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _rows_around(target: Target, table: str, event: int) -> tuple[int, int | None]:
+    """Return the last sequence in *table* of an earlier event than *event*, 0 without one.
+
+    And the first of a later event, None without one.
+    """
+    at = f"SELECT event_sequence FROM {table} WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
+    below, last = 0, target.highest(table)
+    while below < last:
+        middle = (below + last + 1) // 2
+        row = target.driver.execute(at, (middle,)).fetchone()
+        if row is None or row[0] < event:
+            below = middle
+        else:
+            last = middle - 1
+    (above,) = target.driver.execute(
+        f"SELECT min(sequence) FROM {table} WHERE sequence > ? AND event_sequence > ?",
+        (below, event),
+    ).fetchone()
+    return below, above

@@ -1,0 +1,218 @@
+"""WAL and rollback journal: apply them, but only if they belong to this session.
+
+SQLite would apply those of another session as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from statebackend.files.header import page_count_of
+from statebackend.files.wal import Wal
+from statebackend.recovery.salvage import cells, journal
+from statebackend.recovery.salvage.images import WAL, Images, Place
+from statebackend.recovery.salvage.texts import is_word
+from statebackend.values.ids import is_session_id
+from statebackend.values.tables import COLUMNS
+
+_LEAST_EVIDENCE = 4
+_WAL_IS_GONE = "its own WAL is gone; rows that only the WAL held are lost and cannot be counted"
+_WAL_WAS_CUT = (
+    "{} committed frames at the end of the WAL are missing or broken; rows that only they held "
+    "cannot be counted"
+)
+_PAGE_1_IS_OLDER = (
+    "page 1 is older than the other pages, or its page count is damaged; the newest rows may be "
+    "missing, and cannot be counted"
+)
+_FOREIGN_WAL = "the WAL belongs to another session; it is kept, but not used"
+_OLDER_WAL = "the WAL is older than the file; it is used only for rows that the file lost"
+_BROKEN_FRAME = (
+    "{} transactions behind a broken frame of the WAL were used; SQLite would ignore them"
+)
+_FOREIGN_JOURNAL = "the rollback journal belongs to another session; it is kept, but not used"
+_ROLLED_BACK = "the rollback journal was rolled back"
+_EVENT_COLUMNS, _META_COLUMNS = len(COLUMNS["events"]), len(COLUMNS["session_meta"])
+_IS_TABLE = {
+    cells.LEAF_TABLE: True,
+    cells.INTERIOR_TABLE: True,
+    cells.LEAF_INDEX: False,
+    cells.INTERIOR_INDEX: False,
+}
+Pages = list[tuple[int, Place]]
+
+
+def apply_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[str, ...]]:
+    """Roll the journal back and apply the WAL, where they belong to the session.
+
+    Return notes, and why rows may be lost that cannot be counted. After a checkpoint, the file of
+    a running session has the same bytes as that of a closed one, so it does not show whether a WAL
+    is missing.
+    """
+    notes: list[str] = []
+    uncounted: tuple[str, ...] = ()
+    if pages := journal.read_pages(images):
+        notes.append(_apply_journal(images, pages, session_id))
+    if images.wal is not None:
+        note = _apply_wal(images, images.wal, session_id)
+        if note in {_FOREIGN_WAL, _OLDER_WAL}:
+            uncounted = (_WAL_IS_GONE,)
+        elif images.wal is not None and (lost := images.wal.lost_frames):
+            uncounted = (_WAL_WAS_CUT.format(lost),)
+        notes += [note] if note else []
+    counted = page_count_of(images.page(1))
+    if counted is not None and counted < min(images.page_count, images.size // images.page_size):
+        uncounted += (_PAGE_1_IS_OLDER,)
+    return notes, uncounted
+
+
+def _apply_journal(images: Images, pages: Pages, session_id: str) -> str:
+    if not _belong_to_session(images, pages, session_id, without_evidence=False):
+        return _FOREIGN_JOURNAL
+    for page, place in pages:
+        images.overlay(page, place)
+    journal.truncate(images)
+    return _ROLLED_BACK
+
+
+def _apply_wal(images: Images, wal: Wal, session_id: str) -> str:
+    """Apply the committed frames of the WAL; return a note, empty if there is nothing to say."""
+    pages = [(frame.page, Place(WAL, frame.offset)) for frame in (*wal.live, *wal.behind)]
+    if (
+        wal.page_size != images.page_size
+        or _lacks_pages(images, wal)
+        or not _belong_to_session(images, pages, session_id, without_evidence=True)
+    ):
+        images.wal = None
+        return _FOREIGN_WAL
+    if pages and _is_older(images, pages):
+        images.older += reversed(pages)
+        return _OLDER_WAL
+    for page, place in pages:
+        images.overlay(page, place)
+    for frame in wal.broken:
+        place = images.place(frame.page)
+        if place.source != WAL or place.offset < frame.offset:
+            images.outdated.add(frame.page)
+    return _BROKEN_FRAME.format(wal.lost_commits) if wal.behind and wal.lost_commits else ""
+
+
+def _belong_to_session(
+    images: Images, pages: Pages, session_id: str, *, without_evidence: bool
+) -> bool:
+    """Tell whether these images are of the same session as the file.
+
+    A session only grows. So the events in a page of the file are in the newer image of that page
+    too, or the other way round; those of another session differ. Where few such pages are left,
+    any page of the file shows whether a sequence has the same id. Where nothing can be compared,
+    the answer is *without_evidence*: a running session has a WAL, but no journal.
+    """
+    theirs = {
+        event for _page, place in pages for event in _read_events(images, images.image(place))
+    }
+    ours = {
+        event
+        for page in {page for page, _place in pages}
+        if 1 < page <= images.size // images.page_size
+        for event in _read_events(images, images.image_in_file(page))
+    }
+    if min(len(ours), len(theirs)) >= _LEAST_EVIDENCE:
+        return len(ours & theirs) * 2 >= min(len(ours), len(theirs))
+    ids = dict(theirs)
+    same = [
+        event_id == ids[sequence]
+        for page in range(2, images.file_pages + 1)
+        for sequence, event_id in _read_events(images, images.image_in_file(page))
+        if sequence in ids
+    ]
+    if len(same) >= _LEAST_EVIDENCE:
+        return sum(same) * 2 >= len(same)
+    session_ids = {
+        text.decode(errors="replace")
+        for _page, place in pages
+        for sequence, text in _read_ids(images, images.image(place))
+        if sequence is None
+    }
+    if session_id in session_ids:
+        return True
+    if any(map(is_session_id, session_ids)) or _differ_in_kind(images, pages):
+        return False
+    return without_evidence
+
+
+def _lacks_pages(images: Images, wal: Wal) -> bool:
+    """Tell whether pages behind the end of a whole file are missing in the WAL too."""
+    if not images.is_whole() or not wal.live or wal.behind:
+        return False
+    in_wal = {frame.page for frame in wal.live}
+    last = wal.live[-1].pages_after
+    return any(page not in in_wal for page in range(images.page_count + 1, last + 1))
+
+
+def _differ_in_kind(images: Images, pages: Pages) -> bool:
+    """Tell whether most pages are of a table in the file and of an index here, or vice versa.
+
+    A page never changes its kind, since nothing is ever deleted. Two may have been swapped.
+    """
+    same = different = 0
+    for page, place in pages:
+        if 1 < page <= images.size // images.page_size:
+            in_file = _IS_TABLE.get(images.image_in_file(page)[0])
+            here = _IS_TABLE.get(images.image(place)[0])
+            if in_file is not None and here is not None:
+                same += in_file == here
+                different += in_file != here
+    return different > 1 and different >= same
+
+
+def _is_older(images: Images, pages: Pages) -> bool:
+    """Tell whether the file has later events than these images of the WAL.
+
+    A WAL with events has the newest ones, since they lie in the last page.
+    """
+    in_wal = _highest(images, (images.image(place) for _page, place in pages))
+    in_file = _highest(images, map(images.image_in_file, range(1, images.file_pages + 1)))
+    return 0 < in_wal < in_file
+
+
+def _highest(images: Images, pages: Iterable[bytes]) -> int:
+    """Return the highest sequence of an event whose predecessor is there: one alone may be damage.
+
+    The highest of all if none has a predecessor, 0 without any.
+    """
+    sequences = {
+        sequence
+        for page in pages
+        for sequence, _text in _read_ids(images, page)
+        if sequence is not None
+    }
+    followers = (sequence for sequence in sequences if sequence - 1 in sequences)
+    return max(followers, default=max(sequences, default=0))
+
+
+def _read_events(images: Images, page: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return (sequence, id) of the events in a page of their table or of an index of it.
+
+    These never change, and no two sessions share one.
+    """
+    if page[0] in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
+        for record in cells.index_records(page, 0, images.usable):
+            if len(record) == 2 and isinstance(record[0], bytes) and not is_word(record[0]):
+                yield record[1], record[0]
+        return
+    for sequence, text in _read_ids(images, page):
+        if sequence is not None:
+            yield sequence, text
+
+
+def _read_ids(images: Images, page: bytes) -> Iterator[tuple[int | None, bytes]]:
+    """Return (sequence, id) of the events in a page, and (None, id) of ``session_meta``."""
+    if page[0] != cells.LEAF_TABLE:
+        return
+    for cell in cells.leaf_cells(page, 0, images.usable):
+        record = page[cell.header : cell.header + cell.local]
+        count, types = len(cell.types), cell.types
+        if count >= _EVENT_COLUMNS and types[0] == 0 and types[1] >= 12 and types[2] >= 12:
+            yield cell.rowid, cells.first_text(record, types)
+        elif count >= _META_COLUMNS - 1 and types[0] >= 12 and types[3:4] > (12,):
+            yield None, cells.first_text(record, types)
