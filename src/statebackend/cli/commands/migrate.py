@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statebackend import StateBackend
     from statebackend.bulk.migration import MigrationResult
 
-_THREADS = 4  # docs/decisions/0103
+_THREADS = 4  # docs/decisions/0014
 _COLUMNS = (
     Column("session"),
     Column("outcome"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statebackend.bulk.migration import VerificationResult
     from statebackend.values.reports import Finding
 
-_THREADS = 2  # docs/decisions/0220
+_THREADS = 2  # docs/decisions/0016
 _COLUMNS = (
     Column("session"),
     Column("severity"),
