@@ -14,19 +14,19 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST  := $(BIN)/python -m pytest
 
-# An environment is made once, and filled again when the project's requirements change.
+# An environment is created once, and installed again when the requirements change.
 MADE      := $(VENV)/.made
 INSTALLED := $(VENV)/.installed
 DEVELOP   := $(VENV)/.develop
 
 PYTHONS := 3.11 3.12 3.13 3.14
 
-# The code that is tested is the code that is installed here.
+# Tests run against the code installed in $(VENV).
 unexport PYTHONPATH
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-slow test-fast soak-migrate soak-damage soak-load test-all test-others check lint types imports coverage wheel-test \
-        bench bench-smoke bench-scale bench-peers format clean
+        bench bench-smoke bench-scale bench-peers docs format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -137,7 +137,10 @@ coverage: $(DEVELOP) ## the test suite, with coverage and its lower bound
 
 # ── Housekeeping ─────────────────────────────────────────────────────────────────────────────
 
-format: $(DEVELOP) ## format the code and mend what ruff can
+docs: $(DEVELOP) ## write docs/api.md from the docstrings
+	$(BIN)/python tools/api.py --write
+
+format: $(DEVELOP) ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

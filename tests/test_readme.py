@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The code in the README runs, and the links of the documents exist."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_quick_start_runs_as_written(tmp_path: Path) -> None:
-    """The code block prints the four events, the status with the cost, and the listing."""
-    block = re.search(r"<!-- quickstart -->\n```python\n(.*?)```", README, re.DOTALL)
+def run_block(name: str, state_home: Path) -> list[str]:
+    """Run the block that is marked *name*, and return the lines it prints."""
+    block = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", README, re.DOTALL)
     assert block is not None
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block[1]],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_STATE_HOME": str(state_home)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_quick_start_runs_as_written(tmp_path: Path) -> None:
+    """The code block prints the four events, the status with the cost, and the listing."""
+    lines = run_block("quickstart", tmp_path)
     assert [line.split()[:2] for line in lines[:4]] == [
         ["1", "message"],
         ["2", "message"],
@@ -35,9 +40,14 @@ def test_the_quick_start_runs_as_written(tmp_path: Path) -> None:
     assert len(list((tmp_path / "agent" / "sessions").glob("*.sqlite"))) == 1
 
 
+def test_the_asyncio_example_runs_as_written(tmp_path: Path) -> None:
+    """The code block prints its one event."""
+    assert run_block("asyncio", tmp_path) == ["1 b'hello'"]
+
+
 def test_every_link_of_the_documents_leads_somewhere() -> None:
-    """No relative link in README or docs points at a file that is not there."""
-    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    """No relative link of a document points to a missing file."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     missing = [
         f"{document.relative_to(ROOT)}: {link}"
         for document in documents
@@ -48,7 +58,7 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
 
 
 def test_nothing_outside_the_repository_is_referred_to() -> None:
-    """Product and documents stand alone."""
+    """Sources and documents do not name files outside the repository."""
     folders = ("src", "docs", "migrations", "benchmarks")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     texts = [path for path in files if path.suffix in {".py", ".md", ".mako", ".toml", ".ini"}]

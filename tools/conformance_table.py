@@ -1,6 +1,6 @@
-"""Print the table of demands, with the files that test each, for the README.
+"""Print the table of demands, with the files that test each.
 
-Called with ``--write``, put it between the two marks in README.md instead.
+Called with ``--write``, put it between the two marks in docs/conformance.md instead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.conformance.demands import DEMANDS, NOT_BUILT_YET  # noqa: E402
 
+PAGE = ROOT / "docs" / "conformance.md"
 _SECTION = re.compile(r"(?<=<!-- demands -->\n).*?(?=<!-- /demands -->)", re.DOTALL)
 
 
@@ -23,30 +24,33 @@ def table() -> str:
     """Return the table in Markdown."""
     tested = tests_of_demands()
     lines = ["| | Demand | Tested in |", "|---|---|---|"]
-    lines += [f"| {one} | {DEMANDS[one]} | {_links(one, tested.get(one, {}))} |" for one in DEMANDS]
+    lines += [
+        f"| {demand} | {text} | {_links(demand, tested.get(demand, {}))} |"
+        for demand, text in DEMANDS.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
 def tests_of_demands() -> dict[str, dict[Path, list[str]]]:
     """Return, for each id, the marked tests by file."""
-    found: dict[str, dict[Path, list[str]]] = {}
+    tests: dict[str, dict[Path, list[str]]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for demand, name in _marked(ast.parse(path.read_text(encoding="utf-8"))):
-            found.setdefault(demand, {}).setdefault(path, []).append(name)
-    return found
+            tests.setdefault(demand, {}).setdefault(path, []).append(name)
+    return tests
 
 
-def with_table(readme: str) -> str:
-    """Return the README's text with the table as it is now."""
-    return _SECTION.sub(lambda _match: table(), readme)
+def with_table(page: str) -> str:
+    """Return the text of the page with the current table."""
+    return _SECTION.sub(lambda _match: table(), page)
 
 
 def _links(demand: str, files: dict[Path, list[str]]) -> str:
     if demand in NOT_BUILT_YET:
         return "not built yet"
-    # The files that mirror the list; tests elsewhere that carry the mark would make it a long read.
+    # Only the files of tests/conformance, unless a demand has none there: the table stays short.
     own = [path for path in files if path.parent.name == "conformance"] or list(files)
-    return ", ".join(f"[{path.name}]({path.relative_to(ROOT).as_posix()})" for path in own)
+    return ", ".join(f"[{path.name}](../{path.relative_to(ROOT).as_posix()})" for path in own)
 
 
 def _marked(module: ast.Module) -> Iterator[tuple[str, str]]:
@@ -62,10 +66,9 @@ def _marked(module: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the table, or write it into the README."""
+    """Print the table, or write it into docs/conformance.md."""
     if "--write" in sys.argv[1:]:
-        readme = ROOT / "README.md"
-        readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     else:
         sys.stdout.write(table())
 
