@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.evidence import Evidence
-from statebackend.recovery.salvage.records import read_record, save_unkeyed
-from statebackend.recovery.salvage.shapes import Row, Shape, read_row
+from statebackend.recovery.salvage.records import read_stored_row, save_unkeyed
+from statebackend.recovery.salvage.shapes import Row, Shape
 from statebackend.recovery.salvage.target import Target
 from statebackend.recovery.salvage.texts import almost_equal, is_id
 
@@ -35,10 +35,10 @@ def save_if_missing(
     sequence = cell.rowid if sequence is None else sequence
     if not 0 < sequence <= evidence.max_sequence or target.has(shape, sequence):
         return
-    record = read_record(evidence, target, page, shape, cell)
-    if record is None:
+    row = read_stored_row(evidence, target, page, shape, cell)
+    if row is None:
         return
-    row = read_row(shape, cell.rowid, cell.types, record).with_sequence(sequence)
+    row = row.with_sequence(sequence)
     must_be_indexed = must_be_indexed or evidence.ids_complete
     if why := _contradict(evidence, target, row, sequence, must_be_indexed=must_be_indexed):
         target.set_row_aside(row, why)

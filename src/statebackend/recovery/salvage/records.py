@@ -1,48 +1,15 @@
-"""Whole rows out of cells: their records, and to whom the overflow pages belong."""
+"""Whole rows out of cells, and the owners of their overflow pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
-from statebackend.recovery.salvage.images import Place
+from statebackend.recovery.salvage.evidence import Evidence
 from statebackend.recovery.salvage.overflow import CONTESTED, OverflowChain, Owner
-from statebackend.recovery.salvage.rowids import judge_rowids
-from statebackend.recovery.salvage.shapes import Shape, is_sequence, read_row
-from statebackend.recovery.salvage.survey import Bounds
+from statebackend.recovery.salvage.shapes import Row, Shape, read_row
 from statebackend.recovery.salvage.target import Target
 from statebackend.recovery.salvage.texts import almost_equal
-
-
-def save_cells(
-    evidence: Evidence,
-    target: Target,
-    place: Place,
-    group: tuple[Shape, list[cells.Cell]],
-    *,
-    route: str,
-    bounds: Bounds = (None, None),
-) -> None:
-    """Save the rows of one table in a page; those with an unconfirmed rowid are left to a pass."""
-    page = evidence.images.image(place)
-    shape, page_cells = group
-    if shape.key is None:
-        for cell in page_cells:
-            save_unkeyed(evidence, target, page, shape, cell, route=route)
-        return
-    rowids = judge_rowids([cell.rowid for cell in page_cells], bounds)
-    for cell, rowid in zip(page_cells, rowids, strict=True):
-        record = read_record(evidence, target, page, shape, cell)
-        if record is None:
-            continue
-        row = read_row(shape, rowid.value, cell.types, record)
-        if rowid.confirmed and is_sequence(rowid.value):
-            target.insert(row, route)
-        else:
-            evidence.unconfirmed.append(
-                UnconfirmedRow(place, shape, cell, row.event_id, rowid, route)
-            )
 
 
 def save_unkeyed(
@@ -59,10 +26,9 @@ def save_unkeyed(
 
     A producer out of a last resort counts only if an event names it.
     """
-    record = read_record(evidence, target, page, shape, cell)
-    if record is None:
+    row = read_stored_row(evidence, target, page, shape, cell)
+    if row is None:
         return
-    row = read_row(shape, cell.rowid, cell.types, record)
     if shape.table == "session_meta":
         evidence.metas.append((row, route))
     elif not last_resort:
@@ -71,10 +37,17 @@ def save_unkeyed(
         target.insert(row, route, only_if_missing=True)
 
 
-def read_record(
+def read_stored_row(
+    evidence: Evidence, target: Target, page: bytes, shape: Shape, cell: cells.Cell
+) -> Row | None:
+    """Return the row of *cell*, None if its overflow chain is not valid or not its own."""
+    record = _read_record(evidence, target, page, shape, cell)
+    return None if record is None else read_row(shape, cell.rowid, cell.types, record)
+
+
+def _read_record(
     evidence: Evidence, target: Target, page: bytes, shape: Shape, cell: cells.Cell
 ) -> bytes | None:
-    """Return the whole record of *cell*, None if its overflow chain is not valid or not its own."""
     local = page[cell.header : cell.header + cell.local]
     if cell.local == cell.payload:
         return local

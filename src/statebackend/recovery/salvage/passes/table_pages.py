@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import islice
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.evidence import Evidence
+from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
 from statebackend.recovery.salvage.images import WAL, Place
-from statebackend.recovery.salvage.records import save_cells
-from statebackend.recovery.salvage.shapes import SEQUENCED, TABLES
+from statebackend.recovery.salvage.records import read_stored_row, save_unkeyed
+from statebackend.recovery.salvage.rowids import judge_rowids
+from statebackend.recovery.salvage.shapes import SEQUENCED, TABLES, is_sequence
 from statebackend.recovery.salvage.target import Target
 
 
@@ -44,10 +45,24 @@ def _save_page(
     behind_break: set[Place],
 ) -> None:
     place = evidence.images.place(page)
-    route = "wal" if place in behind_break else "page"
+    image, route = evidence.images.image(place), "wal" if place in behind_break else "page"
     bounds = evidence.survey.bounds.get(page, (None, None))
-    for group in evidence.group_by_table(page_cells):
-        save_cells(evidence, target, place, group, route=route, bounds=bounds)
+    for shape, group in evidence.group_by_table(page_cells):
+        if shape.key is None:
+            for cell in group:
+                save_unkeyed(evidence, target, image, shape, cell, route=route)
+            continue
+        rowids = judge_rowids([cell.rowid for cell in group], bounds)
+        for cell, rowid in zip(group, rowids, strict=True):
+            row = read_stored_row(evidence, target, image, shape, cell)
+            if row is None:
+                continue
+            if rowid.confirmed and is_sequence(rowid.value):
+                target.insert(row, route)
+            else:
+                evidence.unconfirmed.append(
+                    UnconfirmedRow(place, shape, cell, row.event_id, rowid, route)
+                )
 
 
 def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[cells.Cell]) -> bool:

@@ -9,9 +9,9 @@ from itertools import islice
 
 from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
 from statebackend.recovery.salvage.last_resort import has_indexed_kind, is_out_of_order
-from statebackend.recovery.salvage.records import read_record
+from statebackend.recovery.salvage.records import read_stored_row
 from statebackend.recovery.salvage.rowids import PageRowid
-from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence, read_row
+from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence
 from statebackend.recovery.salvage.target import Target
 from statebackend.recovery.salvage.texts import almost_equal, is_id
 
@@ -53,10 +53,9 @@ def _settle(
 ) -> None:
     shape, rowid = unconfirmed.shape, unconfirmed.rowid
     page = evidence.images.image(unconfirmed.place)
-    record = read_record(evidence, target, page, shape, unconfirmed.cell)
-    if record is None:
+    row = read_stored_row(evidence, target, page, shape, unconfirmed.cell)
+    if row is None:
         return  # another row claimed its overflow pages meanwhile
-    row = read_row(shape, rowid.value, unconfirmed.cell.types, record)
     known = _find_sequence(evidence, target, row, indexed)
     texts = indexed.by_sequence.get(rowid.value, set())
     confirmed = shape.table == "events" and has_indexed_kind(row, texts)
