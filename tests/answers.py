@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from statebackend import BadSession, StateBackend, StateBackendError, StorageError
-from statebackend.bulk import across
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue
 from statebackend.values.results import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
@@ -68,7 +68,7 @@ def differences(
     """
     with pytest.MonkeyPatch.context() as patch:
         if usable:
-            patch.setattr(across, "_log_failure", _refuse)
+            patch.setattr(cross_session, "_log_failure", _refuse)
         return _differences(backend, session_ids, some)
 
 

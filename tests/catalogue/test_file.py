@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend, StorageBusy, StorageError
-from statebackend.bulk import across
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue, file
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.state import state_of
@@ -76,7 +76,7 @@ def test_what_is_of_no_use_is_made_anew(
     with caplog.at_level(logging.WARNING, "statebackend"):
         assert not differences(backend, [*backend.ids()])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "it is made anew" in caplog.text
+    assert "rebuilding it" in caplog.text
     assert entries(catalogue) == 2
     assert state_of(backend.directory).schema == NUMBER
 
@@ -108,7 +108,7 @@ def test_small_folders_have_none(backend: StateBackend, monkeypatch: pytest.Monk
     catalogue = Catalogue(backend.directory)
     backend.tree()
     assert not catalogue.is_there()
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     backend.list()
     list(backend.scan())
     StateBackend(backend.directory, catalogue=False).tree()
@@ -124,7 +124,7 @@ def test_where_nothing_can_be_written_files_are_read(
     full(backend)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     assert not differences(backend, [*backend.ids()], usable=False)
     with pytest.raises(StorageError):
         Catalogue(backend.directory).refresh()
@@ -143,7 +143,7 @@ def test_it_never_lies_among_the_sessions(
     before = listing(backend.directory)
     with pytest.raises(StorageError, match="among the sessions"):
         Catalogue(backend.directory).refresh()
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     assert not differences(backend, [*backend.ids()], usable=False)
     assert listing(backend.directory) == before
 
@@ -158,7 +158,7 @@ def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Pa
     catalogue = Catalogue(backend.directory)
     catalogue.path.parent.mkdir(parents=True, exist_ok=True)
     catalogue.path.symlink_to(target)
-    assert state_of(backend.directory).problem == "is a link"
+    assert state_of(backend.directory).problem == "is a symbolic link"
     catalogue.refresh()
     assert not catalogue.path.is_symlink()
     assert files_of(target) == files
@@ -167,8 +167,8 @@ def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Pa
 _FULL = """
     import resource, sys
     from statebackend import StateBackend
-    from statebackend.bulk import across
-    across.MADE_FROM = 1
+    from statebackend.bulk import cross_session
+    cross_session.CATALOGUE_FROM = 1
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
     backend = StateBackend(sys.argv[1])
     scanning = StateBackend(sys.argv[1], catalogue=False)
@@ -204,10 +204,10 @@ def test_one_that_is_being_made_is_not_waited_for_without_end(
     """A process that stopped in the middle keeps nobody: the files are read."""
     catalogue.path.unlink()
     monkeypatch.setattr(file, "_BUILDING_TIMEOUT_S", 0.05)
-    with file._alone(catalogue.path, backend.directory):
+    with file._lock_building(catalogue.path, backend.directory):
         with pytest.raises(StorageBusy):
             catalogue.refresh()
-        monkeypatch.setattr(across, "MADE_FROM", 1)
+        monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
         assert not differences(backend, [*backend.ids()][:1], usable=False)
 
 

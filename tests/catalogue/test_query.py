@@ -9,8 +9,11 @@ from contextlib import closing
 import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend
-from statebackend import backend as backend_module
-from statebackend.catalogue import Catalogue, query
+from statebackend.bulk import pages
+from statebackend.catalogue import Catalogue
+from statebackend.catalogue.questions import plan_rules, producers, spend, summaries
+from statebackend.catalogue.questions.question import Question
+from statebackend.scanning.session_filter import SessionFilter
 from tests.answers import differences, plain
 from tests.session_files import (
     MODEL,
@@ -94,7 +97,7 @@ def test_many_given_sessions_are_answered_in_their_order(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one look at the folder in place of a file each, with the same answer."""
-    monkeypatch.setattr(backend_module, "_LOOKED_AT_FIRST", 2)
+    monkeypatch.setattr(pages, "READ_FIRST", 2)
     root = full(backend)
     made = [full(backend, parent_session_id=root) for _ in range(6)]
     bad = path_of(backend, made[2])
@@ -110,14 +113,14 @@ def test_many_given_sessions_are_answered_in_their_order(
 @pytest.mark.parametrize(
     ("asked", "index"),
     [
-        (query.summary(parent_session_id="x"), "sessions_by_parent"),
-        (query.groups("day"), "costs_by_number"),
-        (query.plan_rules(), "plan_rules_by_number"),
-        (query.producers(), "producers_by_number"),
+        (summaries.question(SessionFilter(parent_session_id="x")), "sessions_by_parent"),
+        (spend.question("day"), "costs_by_number"),
+        (plan_rules.question(), "plan_rules_by_number"),
+        (producers.question(), "producers_by_number"),
     ],
 )
 def test_questions_go_by_an_index(
-    backend: StateBackend, asked: query.Question[object], index: str
+    backend: StateBackend, asked: Question[object], index: str
 ) -> None:
     """None looks at all rows to find those of one session."""
     full(backend)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend, StorageBusy
-from statebackend.catalogue import Catalogue, refresh, soundness
+from statebackend.catalogue import Catalogue, refresh
+from statebackend.catalogue.transactions import transaction
 from tests.damage.bases import files_of, put
 from tests.session_files import call, full, new, path_of, sql
 
@@ -196,7 +197,7 @@ def outdate(catalogue: Catalogue, columns: str = "size = 1", *values: object) ->
     """Change its entries, as another process does that has read an older state."""
     with (
         closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
-        soundness.changing(driver, "entries"),
+        transaction(driver, "BEGIN IMMEDIATE"),
     ):
         driver.execute("UPDATE folder SET digest = NULL")
         driver.execute(f"UPDATE sessions SET {columns}", values)
@@ -218,7 +219,7 @@ def test_a_folder_that_changes_without_end_is_given_up(
 
     monkeypatch.setattr(refresh, "_read", disturbed)
     outdate(catalogue)
-    with pytest.raises(StorageBusy, match="faster than the catalogue follows"):
+    with pytest.raises(StorageBusy, match="faster than the catalogue can be updated"):
         catalogue.refresh()
     assert len(backend.tree().nodes) == 1
     assert len(backend.tree(next(backend.ids())).nodes) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend
-from statebackend.bulk import across
+from statebackend.bulk import cross_session, pages
 from statebackend.catalogue import Catalogue
 from tests.answers import differences
 from tests.conformance.test_across import bad_files
@@ -35,7 +35,7 @@ def quiet() -> None:
 @pytest.fixture
 def many(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make a folder that is large enough for a catalogue, and return its ids, newest first."""
-    monkeypatch.setattr(across, "MADE_FROM", 20)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 20)
     root = new(backend)
     made = [root] + [full(backend, parent_session_id=root) for _ in range(30)]
     quiet()
@@ -189,9 +189,7 @@ def test_sb26_pages_have_no_gap_while_sessions_come_and_go(
     backend: StateBackend, many: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filtered listing goes on behind the last id, also when that is gone (report 23)."""
-    from statebackend import backend as backend_module
-
-    monkeypatch.setattr(backend_module, "_LOOKED_AT_FIRST", 3)
+    monkeypatch.setattr(pages, "READ_FIRST", 3)
     children = many[:-1]
     seen: list[str] = []
     while page := backend.list(limit=4, status="completed", after=seen[-1] if seen else None):

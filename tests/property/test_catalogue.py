@@ -16,7 +16,7 @@ import pytest
 
 from statebackend import Producer, Session, SessionStatus, StateBackend, StateBackendError
 from statebackend.catalogue import Catalogue
-from statebackend.catalogue.soundness import changing
+from statebackend.catalogue.transactions import transaction
 from tests.answers import differences
 from tests.session_files import (
     call,
@@ -258,7 +258,7 @@ def test_what_was_taken_apart_is_all_there(folder: Path) -> None:
     catalogue.refresh()
     with (
         closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
-        changing(driver, "entries"),
+        transaction(driver, "BEGIN IMMEDIATE"),
     ):
         driver.execute("UPDATE sessions SET profile = 'wrong'")
     assert differences(backend, [session.session_id])

@@ -42,8 +42,8 @@ def stem(number: int) -> str:
 def found(texts: list[str], queries: list[str]) -> list[set[int]]:
     """Put *texts* in an index, as events of two sessions, and return the hits of each query."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as driver:
-        schema.make(driver, Path("folder"))
-        text_schema.make_index(driver, Path("memory"))
+        schema.create(driver, Path("folder"))
+        text_schema.create_index(driver, Path("memory"))
         for number in (1, 2):
             columns = "number, stem, inode, read_at_ns, live, incomplete, events, last_sequence"
             driver.execute(

@@ -16,7 +16,8 @@ import pytest
 
 from statebackend import BadSession, SessionDamaged, SessionInfo, StateBackend, StorageError
 from statebackend.files.paths import sqlite_uri
-from statebackend.scanning import scan
+from statebackend.scanning import connections, scan
+from statebackend.scanning import listing as names
 from tests.session_files import START, UNKNOWN_ID, call, full, listing, new, path_of, sql
 
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
@@ -30,16 +31,16 @@ def quiet(backend: StateBackend) -> Path:
     return path
 
 
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def modes_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note in which modes the scan connects."""
     modes: list[str] = []
-    query = scan._query
+    query = connections.query
 
     def noting(path: Path, mode: str, *rest: object) -> object:
         modes.append(mode)
         return query(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", noting)
+    monkeypatch.setattr(connections, "query", noting)
     return modes
 
 
@@ -47,7 +48,7 @@ def test_a_quiet_file_is_read_as_immutable(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One connection that leaves nothing behind."""
-    modes = connections(monkeypatch)
+    modes = modes_used(monkeypatch)
     assert [one.session_id for one in backend.list()] == [quiet.stem]
     assert modes == ["mode=ro&immutable=1"]
 
@@ -162,8 +163,8 @@ def test_pages_behind_the_count_are_flagged_among_others_as_alone(
     (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
     assert isinstance(alone, BadSession)
     assert "of which its header counts" in alone.problem
-    for image_bytes in (scan._IMAGE_BYTES, 0):
-        monkeypatch.setattr(scan, "_IMAGE_BYTES", image_bytes)
+    for image_bytes in (connections._IMAGE_BYTES, 0):
+        monkeypatch.setattr(connections, "_IMAGE_BYTES", image_bytes)
         among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
         assert isinstance(among, BadSession)
         assert among.problem == alone.problem
@@ -176,7 +177,7 @@ def test_a_large_file_is_attached_and_read_alike(
     time.sleep(0.06)
     before = backend.list()
     assert not any(isinstance(one, BadSession) for one in before)
-    monkeypatch.setattr(scan, "_IMAGE_BYTES", 0)
+    monkeypatch.setattr(connections, "_IMAGE_BYTES", 0)
     assert backend.list() == before
 
 
@@ -250,7 +251,7 @@ def test_a_file_changed_just_now_is_read_as_shared(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look before and after proves nothing within the grain of the clock."""
-    modes = connections(monkeypatch)
+    modes = modes_used(monkeypatch)
     with backend.create("default") as session:
         backend.list()
         call(session)
@@ -262,14 +263,14 @@ def test_a_change_during_the_quiet_read_is_read_again(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read meanwhile, an error too, is thrown away."""
-    read = scan._query
+    read = connections.query
 
     def disturbed(path: Path, mode: str, *rest: object) -> object:
         if "immutable" in mode:
             sql(path, "UPDATE session_meta SET profile = 'changed meanwhile'")
         return read(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", disturbed)
+    monkeypatch.setattr(connections, "query", disturbed)
     (found,) = backend.list()
     assert isinstance(found, SessionInfo)
     assert found.profile == "changed meanwhile"
@@ -279,7 +280,7 @@ def test_an_error_during_a_change_is_no_damage(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of a change can look like it, so the file is read again."""
-    read = scan._query
+    read = connections.query
 
     def disturbed(path: Path, mode: str, *rest: object) -> object:
         if "immutable" in mode:
@@ -287,7 +288,7 @@ def test_an_error_during_a_change_is_no_damage(
             raise SessionDamaged(path, ("half of a change",))
         return read(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", disturbed)
+    monkeypatch.setattr(connections, "query", disturbed)
     (found,) = backend.list()
     assert isinstance(found, SessionInfo)
 
@@ -308,7 +309,7 @@ def test_stems_are_names_without_opening(backend: StateBackend) -> None:
         "A.sqlite-wal",
     ):
         (backend.directory / name).write_bytes(b"")
-    assert scan.stems(backend.directory) == ["D", "C", "B", "A"]
+    assert names.stems(backend.directory) == ["D", "C", "B", "A"]
 
 
 def test_named_stems_come_in_the_order_given(backend: StateBackend) -> None:
@@ -335,6 +336,6 @@ def test_a_reader_that_fails_flags_its_file(backend: StateBackend) -> None:
     def fails(driver: sqlite3.Connection, _info: SessionInfo) -> None:
         driver.execute("SELECT * FROM missing")
 
-    (found,) = scan.read_each(backend.directory, fails, scan.stems(backend.directory))
+    (found,) = scan.read_each(backend.directory, fails, names.stems(backend.directory))
     assert isinstance(found, BadSession)
     assert listing(backend.directory / ".locks") == []

@@ -10,7 +10,7 @@ from statebackend.bulk.each_file import map_stems, refuse_live, typed_error
 from statebackend.errors import SchemaTooNew, SessionLocked, SessionUnreadable
 from statebackend.files import header, open_files
 from statebackend.files.paths import SUFFIX
-from statebackend.scanning import scan
+from statebackend.scanning import listing
 from statebackend.sqlite.faults import os_error
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SCHEMA_VERSION
@@ -35,8 +35,30 @@ def migrate_each(
     current file only the header is read. More *threads* help where a sync of the disk takes long;
     with them, up to 64 files behind the last result may be migrated already.
     """
-    stems = iter(scan.stems(directory) if session_ids is None else session_ids)
-    return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
+    stems = iter(listing.stems(directory) if session_ids is None else session_ids)
+
+    def migrate(stem: str) -> MigrationResult:
+        return _migrate(directory / (stem + SUFFIX), stem, dry_run=dry_run)
+
+    return _each(migrate, stems, threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationResult:
+    """What the check of one file found.
+
+    ``error`` says why the file could not be checked, or not to its end; then ``findings`` has one
+    of ``unchecked`` that says so too.
+    """
+
+    session_id: str
+    findings: tuple[Finding, ...]
+    error: StateBackendError | None
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether nothing needs a person: no damage and no problem, notes at most."""
+        return all(finding.severity == "note" for finding in self.findings)
 
 
 def verify_each(
@@ -47,8 +69,12 @@ def verify_each(
     Nothing is changed, and a bad file does not stop the others. SQLite releases Python's lock, so
     more *threads* use more processors.
     """
-    stems = iter(scan.stems(directory) if session_ids is None else session_ids)
-    return map_stems(partial(_verify, directory), stems, threads)
+    stems = iter(listing.stems(directory) if session_ids is None else session_ids)
+
+    def verify(stem: str) -> VerificationResult:
+        return _verify(directory / (stem + SUFFIX), stem)
+
+    return _each(verify, stems, threads)
 
 
 def _verify(directory: Path, stem: str) -> VerificationResult:

@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from unicodedata import category, normalize
 
-TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
-"""SQLite's tokenizer: letters, numbers and marks make words, all else is between."""
-
 # Thai and Lao; Burmese; Khmer; scripts of South-East Asia; Han, kana, bopomofo, hangul, Yi.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f"

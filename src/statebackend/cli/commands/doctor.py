@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.catalogue.state import State, checked, state_of
+from statebackend.catalogue.state import State, check, state_of
 from statebackend.cli import (
     display,
     escape,
@@ -77,12 +77,11 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
 
     backend = StateBackend()
     if rebuild_cache:
-        with progress.show("Reading") as report:
-            Catalogue(backend.directory).rebuild(report)
-    versions, place = _versions(), _describe_folder(backend.directory)
-    sessions = _count_sessions(backend.scan())
-    names = folder_checks.find_suspect_names(backend.directory)
-    cache = checked(state_of(backend.directory))
+        _rebuild(backend.directory)
+    versions, place = _versions(), _place(backend.directory)
+    sessions = _counted(backend.scan())
+    names = folder.look(backend.directory)
+    cache = check(state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
         *_check_versions(),

@@ -1,0 +1,1 @@
+"""Questions about all sessions: a module holds what one reads, selects and adds up."""
