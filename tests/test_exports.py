@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -51,6 +52,17 @@ def test_all_lists_every_public_name() -> None:
         if not name.startswith("_") and not inspect.ismodule(getattr(statebackend, name))
     }
     assert visible - {"TYPE_CHECKING", "annotations", "import_module"} == set(statebackend.__all__)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """Those that are imported for them alone, and those that are promised."""
+    tree = ast.parse(inspect.getsource(statebackend))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    names = {(str(node.module), alias.name) for node in imports for alias in node.names}
+    assert {name for _module, name in names} == set(statebackend.__all__)
+    for module, name in names:
+        assert getattr(statebackend, name) is getattr(importlib.import_module(module), name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

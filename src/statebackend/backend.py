@@ -48,9 +48,8 @@ class StateBackend:
     >>> from statebackend import Producer, StateBackend
     >>> backend = StateBackend("sessions")
     >>> with backend.create("default") as session:
-    ...     session.append_prompt(payload=b"Hello", schema_version="1")
+    ...     prompt = session.append_prompt(payload=b"Hello", schema_version="1")
     ...     session.set_status("completed")
-    1
     >>> [info.status for info in backend.list()]
     [<SessionStatus.COMPLETED: 'completed'>]
     >>> with backend.read(session.session_id) as view:
