@@ -1,4 +1,4 @@
-"""All that a backend says of its sessions as a whole, in a form that can be compared."""
+"""The answers of a backend about all its sessions, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def questions(backend: StateBackend, session_ids: list[str]) -> dict[str, Callable[[], Any]]:
-    """Return everything that can be asked across sessions, about these among others."""
+    """Return every question across sessions, about these among others."""
     last = max(session_ids)
     ask: dict[str, Callable[[], Any]] = {
         "stale": backend.stale,
@@ -62,7 +62,7 @@ def differences(
     some: random.Random | None = None,
     usable: bool = True,
 ) -> dict[str, tuple[Any, Any]]:
-    """Return what the catalogue and a scan answer differently, about these and a missing one.
+    """Return the questions that the catalogue and a scan answer differently, with both answers.
 
     With *some*, only a few questions are asked. A *usable* catalogue must answer all of them.
     """
@@ -73,7 +73,7 @@ def differences(
 
 
 def index_rows(backend: StateBackend) -> int:
-    """Return how many texts are in the index, and check that it is sound."""
+    """Count the texts in the index, and check it."""
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
         driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
         (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()

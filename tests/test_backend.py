@@ -25,8 +25,8 @@ from tests.session_files import (
 from tests.transcripts import Lines
 
 
-def test_its_text_shows_the_folder(tmp_path: Path) -> None:
-    """As one would write it."""
+def test_repr_shows_the_folder(tmp_path: Path) -> None:
+    """In the form of an expression."""
     assert repr(StateBackend(tmp_path)) == f"StateBackend({str(tmp_path)!r})"
 
 
@@ -40,7 +40,7 @@ def test_filters_are_checked(backend: StateBackend, given: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("depth", [-1, 1.0, True, "0"])
 def test_depth_is_checked(backend: StateBackend, depth: Any) -> None:
-    """Before any file is made."""
+    """Before any file is created."""
     with pytest.raises(InvalidValue) as caught:
         backend.create("default", depth=depth)
     assert caught.value.field == "depth"
@@ -48,7 +48,7 @@ def test_depth_is_checked(backend: StateBackend, depth: Any) -> None:
 
 
 def test_rules_are_counted_over_all_sessions(backend: StateBackend) -> None:
-    """The most frequent first, ties by name."""
+    """The most frequent first, then by name."""
     for _ in range(2):
         with backend.create("default") as session:
             items = [item("deny", decided_by="r2"), item("allow"), item("deny", decided_by="r1")]
@@ -63,7 +63,7 @@ def test_rules_are_counted_over_all_sessions(backend: StateBackend) -> None:
 
 
 def test_referenced_producers_are_sorted_and_without_the_kernel(backend: StateBackend) -> None:
-    """Each build once, over all sessions."""
+    """Each build once, from all sessions."""
     other = Producer("tool", "shell", "0.9")
     for producer in (TOOL, other, MODEL):
         with backend.create("default") as session:
@@ -74,7 +74,7 @@ def test_referenced_producers_are_sorted_and_without_the_kernel(backend: StateBa
 
 
 def test_children_are_the_direct_ones(backend: StateBackend) -> None:
-    """Newest first; a parent need not be there itself."""
+    """Newest first; the parent need not exist."""
     one = new(backend, parent_session_id=UNKNOWN_ID)
     two = new(backend, parent_session_id=UNKNOWN_ID)
     new(backend, parent_session_id=one)
@@ -93,7 +93,7 @@ def test_verify_gives_one_result_a_session(backend: StateBackend) -> None:
 
 
 def test_migrate_gives_one_result_a_session(backend: StateBackend) -> None:
-    """A dry run and a real one find nothing to do at current files."""
+    """A dry run and a real one have nothing to do for current files."""
     session_id = full(backend)
     for dry_run in (True, False):
         (result,) = backend.migrate(dry_run=dry_run)
@@ -118,7 +118,7 @@ def test_recover_changes_only_a_damaged_session(backend: StateBackend) -> None:
 
 
 def test_transcripts_are_imported(backend: StateBackend, tmp_path: Path) -> None:
-    """A path may be a text; what is imported is a session of the folder."""
+    """A path may be a string; the imported session is in the folder."""
     path = Lines().user("one").write(tmp_path / "a.jsonl")
     report = backend.import_transcripts([str(path)], profile="work")
     assert list(report.created) == list(backend.ids())

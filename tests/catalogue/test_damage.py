@@ -1,4 +1,4 @@
-"""A damaged catalogue is rebuilt, by itself where SQLite or a value shows it, else by doctor."""
+"""A damaged catalogue is rebuilt; doctor finds damage that causes no error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTOR = 512
 
 
 def fill_folder(backend: StateBackend, *, sessions: int = 6, events: int = 30) -> None:
-    """Make a small tree of sessions with rows in every table, and some text to search."""
+    """Create a small tree of sessions with rows in every table, and some text to search."""
     rng = random.Random(0)
     ids: list[str] = []
     for number in range(sessions):
@@ -37,12 +37,12 @@ def fill_folder(backend: StateBackend, *, sessions: int = 6, events: int = 30) -
             fill(session)
             if number % 2:
                 session.set_status("completed")
-    time.sleep(0.15)  # what is younger than that is read again each time
+    time.sleep(0.15)  # a file changed later than that is read again each time
 
 
 @pytest.fixture
 def built(backend: StateBackend) -> bytes:
-    """Return the bytes of a catalogue with an index of texts, of a folder that is quiet."""
+    """Return the bytes of a catalogue with an index of texts."""
     fill_folder(backend)
     found_in(backend)
     path = Catalogue(backend.directory).path
@@ -51,7 +51,7 @@ def built(backend: StateBackend) -> bytes:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Put these bytes in the place of the catalogue."""
+    """Replace the catalogue by these bytes."""
     for ending in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             path.with_name(path.name + ending).unlink()
@@ -59,13 +59,13 @@ def put(path: Path, content: bytes) -> None:
 
 
 def found_in(backend: StateBackend) -> list[tuple[SearchHit, ...]]:
-    """Return what some searches give, seldom and often words among them."""
+    """Return the hits of some searches, for rare and frequent words."""
     asked = ("apple", "n3e7", '"日本"', "strasse pear", "n5e29 plum", "nowhere")
     return [backend.search(words, limit=None).hits for words in asked]
 
 
-def spoiled(content: bytes, rng: random.Random) -> bytes:
-    """Return *content* with some sectors zeroed, replaced by others, or with a bit turned."""
+def damage(content: bytes, rng: random.Random) -> bytes:
+    """Return *content* with some sectors zeroed or replaced by others, or with a bit flipped."""
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 3))):
         place = rng.randrange(len(content) // SECTOR) * SECTOR
@@ -87,12 +87,12 @@ def spoiled(content: bytes, rng: random.Random) -> bytes:
 def test_no_damage_raises_an_error(
     backend: StateBackend, built: bytes, seed: int, rounds: int
 ) -> None:
-    """Whatever error of SQLite or odd value it causes, the catalogue is rebuilt."""
+    """Whatever error of SQLite or wrong value it causes, the catalogue is rebuilt."""
     path = Catalogue(backend.directory).path
     ask = questions(backend, [*backend.ids()])
     rng = random.Random(seed)
     for _ in range(rounds):
-        put(path, spoiled(built, rng))
+        put(path, damage(built, rng))
         found_in(backend)
         for name in rng.sample([*ask], 6):
             ask[name]()
@@ -130,10 +130,10 @@ def test_missing_rows_are_noticed(
     assert "SECRET" not in caplog.text
 
 
-def test_an_error_of_the_caller_is_no_damage(
+def test_an_error_of_the_caller_is_not_damage(
     backend: StateBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What its progress callback raises comes out as it is, and the catalogue stays."""
+    """An error that its progress function raises is passed on, and the catalogue is kept."""
     fill_folder(backend)
     raised = ValueError("mine")
 
@@ -194,10 +194,10 @@ def test_doctor_finds_nothing_in_a_sound_catalogue(backend: StateBackend, built:
 
 @pytest.mark.parametrize("what", ["folder", "pipe"])
 @pytest.mark.parametrize("ending", ["", ".building"])
-def test_what_is_no_file_in_its_place_is_told(
+def test_something_else_in_its_place_is_refused(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch, what: str, ending: str
 ) -> None:
-    """What to do is said, nothing of it is removed, and other questions are answered by a scan."""
+    """The error says what to do, nothing is removed, and a scan answers other questions."""
     monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     fill_folder(backend, sessions=2)
     path = Catalogue(backend.directory).path
@@ -212,10 +212,10 @@ def test_what_is_no_file_in_its_place_is_told(
     assert problem is None if ending else "remove it" in str(problem)
 
 
-def test_a_cache_folder_that_leads_nowhere_is_told(
+def test_a_dangling_link_as_cache_folder_is_refused(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With what to set."""
+    """The error says what to set."""
     fill_folder(backend, sessions=2)
     (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))

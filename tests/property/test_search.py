@@ -1,4 +1,4 @@
-"""The index finds what a look at every text finds, whatever the texts are."""
+"""The index finds what reading every text finds, for any texts."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def holds(text: str, query: str) -> bool:
 @given(
     st.lists(_texts, max_size=6), st.lists(st.sampled_from([*_WORDS, '"apple pear"', "本 CAFÉ"]))
 )
-def test_the_hits_are_those_of_a_look_at_every_text(texts: list[str], queries: list[str]) -> None:
-    """No more and no fewer, for words, phrases and several of them."""
+def test_the_hits_are_those_of_reading_every_text(texts: list[str], queries: list[str]) -> None:
+    """For words, phrases, and several of them."""
     for query, sequences in zip(queries, found(texts, queries), strict=True):
         assert sequences == {place for place, text in enumerate(texts) if holds(text, query)}
 
@@ -87,7 +87,7 @@ def test_the_hits_are_those_of_a_look_at_every_text(texts: list[str], queries: l
 @settings(deadline=None)
 @given(st.lists(_texts, min_size=1, max_size=6))
 def test_every_word_of_every_text_is_found(texts: list[str]) -> None:
-    """Also half of a text, as it is written there, with whatever signs it holds."""
+    """Also half of a text, as it is written, with all its symbols."""
     queries, expected = [], []
     for place, text in enumerate(texts):
         for query in (*text.split(), text[: len(text) // 2]):

@@ -1,4 +1,4 @@
-"""The catalogue: a derived copy of what sessions say of themselves, in one file outside the folder.
+"""The catalogue: a derived copy of the sessions' summaries and sums, in a file outside the folder.
 
 It is compared with the folder at each use, and can be deleted at any time.
 """
@@ -70,7 +70,7 @@ class Catalogue:
             with refresh.current(driver, self.directory) as current, value_errors_are_damage():
                 answers = question.select_matching(driver)
                 if wanted is not None:
-                    answers = (one for one in answers if session_id(one) in wanted)
+                    answers = (answer for answer in answers if session_id(answer) in wanted)
                 return list(islice(answers, limit)), current.unread, current.state.listed
 
         entries, unread, listed = file.use(self.directory, select)

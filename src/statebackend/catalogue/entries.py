@@ -81,7 +81,7 @@ def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
     costs = {by: spend.group_rows(driver, by) for by in spend.GROUPINGS if by != "profile"}
     # The same rows in one group, so only the key is another.
     costs["profile"] = [("" if info.profile is None else info.profile, *costs["session"][0][1:])]
-    return [(by, *row) for by, found in costs.items() for row in found]
+    return [(by, *row) for by, groups in costs.items() for row in groups]
 
 
 def _is_continued(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool:

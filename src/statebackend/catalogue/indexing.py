@@ -207,7 +207,7 @@ def _read_beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
 
 def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
     last, count, events_sum, read_bytes = pending.place
-    made: list[_Row] = []
+    texts: list[_Row] = []
     size = 0
     for row in read.events:
         text = extractors.text_of_row(row)
@@ -220,9 +220,9 @@ def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
             plain = folding.is_plain(text)
             shown, folded = (None, text) if plain else (text, folding.fold(text))
             timestamp, *words = map(rows.as_text, words)
-            made.append((row_id, last, *words, timestamp, shown, folded))
+            texts.append((row_id, last, *words, timestamp, shown, folded))
             size += len(text) if text.isascii() else len(text.encode())
-    return _Part(pending, Place(last, count, events_sum, read_bytes), made, size)
+    return _Part(pending, Place(last, count, events_sum, read_bytes), texts, size)
 
 
 def _checksum(row: _Row, before: int) -> int:

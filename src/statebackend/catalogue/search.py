@@ -233,11 +233,11 @@ def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
     """Return the events that match the *query*, the best first, of equally good ones the newest."""
     filters = _filters(query)
     limit = -1 if query.limit is None else query.limit
-    found = driver.execute(
+    best = driver.execute(
         _HITS.format(filters=_conditions(filters)),
         {**filters, "expression": words.expression(query.phrases), "limit": limit},
     )
-    return tuple(_hit(row, query.phrases) for row in found)
+    return tuple(_hit(row, query.phrases) for row in best)
 
 
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
@@ -260,11 +260,11 @@ def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
 
 def _incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
     filters = _filters(query._replace(kind=None, producer=None, since=None, until=None))
-    found = driver.execute(
+    incomplete = driver.execute(
         f"SELECT stem FROM sessions WHERE incomplete {_conditions(filters)} ORDER BY stem DESC",
         filters,
     )
-    return tuple(stem for (stem,) in found)
+    return tuple(stem for (stem,) in incomplete)
 
 
 def _filters(query: Query) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Questions about all sessions: a module holds what one reads, selects and adds up."""
+"""Questions about all sessions: each module reads, selects and adds up the answers to one."""

@@ -25,8 +25,11 @@ def question() -> Question[tuple[SessionInfo, Decisions]]:
 
 def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, Decisions]:
     """Read the decisions of one file; a pair may be there twice, as a text and as a blob."""
-    found = driver.execute(_PLAN_RULES)
-    return (info, [(rows.as_text(rule), rows.as_text(word), count) for rule, word, count in found])
+    decisions = [
+        (rows.as_text(decided_by), rows.as_text(decision), count)
+        for decided_by, decision, count in driver.execute(_PLAN_RULES)
+    ]
+    return (info, decisions)
 
 
 def _select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, Decisions]]:

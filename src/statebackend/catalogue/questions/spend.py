@@ -51,8 +51,8 @@ def _select(by: str, driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, 
         yield info, _groups(details)
 
 
-def _groups(found: Iterable[tuple[Any, ...]]) -> Groups:
-    return [(key, rows.cost_totals(totals)) for key, *totals in found]
+def _groups(group_rows: Iterable[tuple[Any, ...]]) -> Groups:
+    return [(key, rows.cost_totals(totals)) for key, *totals in group_rows]
 
 
 def add_up(answers: Iterable[tuple[SessionInfo, Groups] | BadSession]) -> CostReport:

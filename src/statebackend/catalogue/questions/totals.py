@@ -1,4 +1,4 @@
-"""The sums of every session's ledger: what trees and inclusive costs are made of."""
+"""The sums of every session's ledger, for trees and inclusive costs."""
 
 from __future__ import annotations
 
