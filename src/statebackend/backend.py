@@ -309,8 +309,8 @@ class StateBackend:
             ),
             limit=limit,
             after=_check_cursor(after),
-            first_time=_time_prefix("since", since),
-            end_time=_time_prefix("until", until),
+            first_time=_id_prefix("since", since),
+            end_time=_id_prefix("until", until),
             catalogue=self._uses_catalogue,
         )
 
@@ -485,5 +485,5 @@ def _check_cursor(after: str | None) -> str | None:
     return after
 
 
-def _time_prefix(field: str, moment: datetime | None) -> str | None:
+def _id_prefix(field: str, moment: datetime | None) -> str | None:
     return None if moment is None else ids.time_prefix(timestamps.normalize(field, moment))

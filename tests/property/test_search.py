@@ -56,7 +56,7 @@ def found(texts: list[str], queries: list[str]) -> list[set[int]]:
                 if place % 2 + 1 == number
             ]
             pending = Pending(number, stem(number), Place(), 1, 0)
-            read = indexing._Read(stem(number), events, whole=True)
+            read = indexing._EventsRead(stem(number), events, whole=True)
             part = indexing._part(pending, read, Extractors())
             driver.executemany(indexing._INSERT, part.rows)
         return [

@@ -60,7 +60,7 @@ class CrossSession:
     def tree(self, session_id: str | None) -> SessionTree:
         """Return all sessions as trees, or the one below *session_id*, with their cost."""
         root = None if session_id is None else totals.read_one(self._directory, session_id)
-        sessions, bad = self._totals(None if session_id is None else [session_id])
+        sessions, bad = self._split_totals(None if session_id is None else [session_id])
         if root is not None and session_id not in {info.session_id for info, _totals in sessions}:
             sessions.append(root)  # deleted between the two readings
         nodes = tree.arrange(sessions, session_id)
@@ -106,7 +106,7 @@ class CrossSession:
             totals.read_one(self._directory, stem)  # raises what the sum would leave out
         bad: list[BadSession] = []
         if with_descendants:
-            sessions, bad = self._totals(session_ids)
+            sessions, bad = self._split_totals(session_ids)
             session_ids = tree.descendants(sessions, session_ids)
         if len(session_ids) <= pages.READ_FIRST:
             answers = list(question.scan(self._directory, session_ids))
@@ -138,21 +138,24 @@ class CrossSession:
                 _log_failure(error)
         return list(islice(question.scan(self._directory, stems), limit))
 
-    def _totals(self, roots: list[str] | None) -> tuple[list[Costed], list[BadSession]]:
+    def _split_totals(self, roots: list[str] | None) -> tuple[list[Costed], list[BadSession]]:
         """Return the sums of all sessions, or at least of those that the trees of *roots* need."""
-        if roots is not None and (catalogue := self._catalogue()) is not None:
-            try:
-                return catalogue.totals_below(roots)
-            except StorageError as error:
-                _log_failure(error)
         sessions: list[Costed] = []
         bad: list[BadSession] = []
-        for answer in self._ask(totals.question()):
+        for answer in self._totals(roots):
             if isinstance(answer, BadSession):
                 bad.append(answer)
             else:
                 sessions.append(answer)
         return sessions, bad
+
+    def _totals(self, roots: list[str] | None) -> list[Costed | BadSession]:
+        if roots is not None and (catalogue := self._catalogue()) is not None:
+            try:
+                return catalogue.totals_below(roots)
+            except StorageError as error:
+                _log_failure(error)
+        return self._ask(totals.question())
 
     def _catalogue(self) -> Catalogue | None:
         """Return the catalogue if it is to be used: it exists, or the folder is large."""

@@ -26,15 +26,15 @@ def list_page(
 ) -> list[SessionInfo | BadSession]:
     """Return the summaries that match, newest first, at most *limit* (None: all).
 
-    *after*, *first_time* and *end_time* are as in :func:`listing.select`. The *catalogue* is loaded
-    only if the first files do not fill the page.
+    *after*, *first_time* and *end_time* are as in :func:`listing.select_stems`. The
+    *catalogue* is loaded only if the first files do not fill the page.
     """
     every = (limit, after, first_time, end_time) == (None, None, None, None)
     page: list[SessionInfo | BadSession] = []
     rest = None
     if wanted.accepts_all or not every:
         listed = listing.list_sessions(directory)
-        stems = listing.select(listed.stems, after, first_time, end_time)
+        stems = listing.select_stems(listed.stems, after, first_time, end_time)
         first = stems if wanted.accepts_all else stems[:READ_FIRST]
         rest = stems[len(first) :]
         answers = scan.read_each(directory, scan.read_summary, first, listed)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,7 @@ from statebackend.catalogue.file import Progress, catalogue_path
 from statebackend.catalogue.questions import totals
 from statebackend.catalogue.questions.question import Question, session_id
 from statebackend.catalogue.questions.totals import Costed
-from statebackend.catalogue.transactions import CatalogueDamaged, value_errors_are_damage
+from statebackend.catalogue.transactions import value_errors_are_damage
 from statebackend.scanning.listing import Listing, sort_key
 from statebackend.values.results import BadSession
 
@@ -64,6 +65,35 @@ class Catalogue:
         limit: int | None = None,
     ) -> list[_T | BadSession]:
         """Return the answers of these sessions (None: all), newest first, at most *limit*."""
+        entries, scanned = self._select(question, stems, limit)
+        if scanned is None:
+            return [*entries]
+        merged = heapq.merge(
+            entries, scanned, key=lambda answer: sort_key(session_id(answer)), reverse=True
+        )
+        return list(islice(merged, limit))
+
+    def totals_below(self, roots: Iterable[str]) -> list[Costed | BadSession]:
+        """Return at least the sums of *roots*, all sessions below them and the parents of *roots*.
+
+        With them come the files that cannot be read, since they may belong there.
+        """
+        question = totals.question()
+        below = partial(totals.select_below, roots=list(roots))
+        entries, scanned = self._select(question._replace(select=below))
+        unread = list(scanned or ())
+        if all(isinstance(answer, BadSession) for answer in unread):
+            return [*entries, *unread]
+        # A session that is read only in part has no entry, so its children are not known from it.
+        return self.ask(question)
+
+    def _select(
+        self,
+        question: Question[_T],
+        stems: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> tuple[list[_T], Iterator[_T | BadSession] | None]:
+        """Return the answers of the entries, and those of the sessions without one, if any."""
         wanted = None if stems is None else frozenset(stems)
 
         def select(driver: sqlite3.Connection) -> tuple[list[_T], list[str], Listing]:
@@ -76,41 +106,4 @@ class Catalogue:
         entries, unread, listed = file.use(self.directory, select)
         if wanted is not None:
             unread = [stem for stem in unread if stem in wanted]
-        if not unread:
-            return [*entries]
-        scanned = question.scan(self.directory, unread, listed)
-        merged = heapq.merge(
-            entries, scanned, key=lambda answer: sort_key(session_id(answer)), reverse=True
-        )
-        return list(islice(merged, limit))
-
-    def totals_below(self, roots: Iterable[str]) -> tuple[list[Costed], list[BadSession]]:
-        """Return at least the sums of *roots*, all sessions below them and the parents of *roots*.
-
-        With them come the files that cannot be read, since they may belong there.
-        """
-        wanted = list(roots)
-
-        def select(driver: sqlite3.Connection) -> tuple[list[Costed], list[BadSession]]:
-            with refresh.current(driver, self.directory) as current:
-                question = totals.question()
-                sessions: list[Costed] = []
-                bad: list[BadSession] = []
-                for answer in question.scan(self.directory, current.unread, current.state.listed):
-                    if isinstance(answer, BadSession):
-                        bad.append(answer)
-                    else:
-                        sessions.append(answer)
-                with value_errors_are_damage():
-                    # A session that is read only in part has no entry, so the catalogue does not
-                    # know what is below it.
-                    sessions += (
-                        totals.select(driver) if sessions else totals.select_below(driver, wanted)
-                    )
-                known = {info.session_id for info, _totals in sessions}
-                known.update(answer.session_id for answer in bad)
-                if any(stem in current.state for stem in {*wanted} - known):
-                    raise CatalogueDamaged("a session has no entry")
-                return sessions, bad
-
-        return file.use(self.directory, select)
+        return entries, question.scan(self.directory, unread, listed) if unread else None

@@ -39,7 +39,7 @@ class Last(NamedTuple):
     event_id: object
 
 
-class Entry(NamedTuple):
+class SessionEntry(NamedTuple):
     """One session, as its file was read.
 
     ``is_continued`` tells that it still holds the last event that was known, and as many before it.
@@ -56,13 +56,13 @@ class Entry(NamedTuple):
     producers: list[tuple[str, str, str]]
 
 
-def entry_reader(known: dict[str, Last]) -> Reader[Entry]:
+def entry_reader(known: dict[str, Last]) -> Reader[SessionEntry]:
     """Return what reads a session's entry; *known* has the last events of those read earlier."""
 
-    def read(driver: sqlite3.Connection, info: SessionInfo) -> Entry:
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> SessionEntry:
         last = Last(*driver.execute(_LAST).fetchone())
         totals = driver.execute(f"SELECT {TOTALS} FROM cost_ledger").fetchone()
-        return Entry(
+        return SessionEntry(
             info,
             _is_continued(driver, known.get(info.session_id), last),
             totals,

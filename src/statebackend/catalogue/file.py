@@ -118,7 +118,7 @@ def _connect(path: Path, directory: Path) -> sqlite3.Connection:
     )
     usable = False
     try:
-        _check(driver, directory)
+        _check_identity(driver, directory)
         driver.execute("PRAGMA synchronous = NORMAL")
         usable = True
     except sqlite3.Error as error:
@@ -131,7 +131,7 @@ def _connect(path: Path, directory: Path) -> sqlite3.Connection:
     return driver
 
 
-def _check(driver: sqlite3.Connection, directory: Path) -> None:
+def _check_identity(driver: sqlite3.Connection, directory: Path) -> None:
     (application,) = driver.execute("PRAGMA application_id").fetchone()
     (number,) = driver.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:

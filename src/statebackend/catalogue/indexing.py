@@ -103,7 +103,7 @@ class Indexed(NamedTuple):
     unreadable: list[BadSession]
 
 
-class _Read(NamedTuple):
+class _EventsRead(NamedTuple):
     """Some events of a session, ``whole`` if none follow."""
 
     stem: str
@@ -171,10 +171,10 @@ def _take_portion(waiting: list[Pending]) -> Iterator[Pending]:
         yield pending
 
 
-def _reader(group: dict[str, Pending]) -> Reader[_Read]:
+def _reader(group: dict[str, Pending]) -> Reader[_EventsRead]:
     """Return what reads the next events of a session in *group*, at most a portion."""
 
-    def read(driver: sqlite3.Connection, info: SessionInfo) -> _Read:
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> _EventsRead:
         after = group[info.session_id].place.sequence
         events: list[_Row] = []
         size = 0
@@ -183,8 +183,8 @@ def _reader(group: dict[str, Pending]) -> Reader[_Read]:
                 events.append(row)
                 size += len(row[-1])
                 if len(events) == _PORTION_EVENTS or size >= _PORTION_BYTES:
-                    return _Read(info.session_id, events, whole=False)
-        return _Read(info.session_id, events, whole=True)
+                    return _EventsRead(info.session_id, events, whole=False)
+        return _EventsRead(info.session_id, events, whole=True)
 
     return read
 
@@ -205,7 +205,7 @@ def _read_beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
         return blob.read(MOST_BYTES)
 
 
-def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
+def _part(pending: Pending, read: _EventsRead, extractors: Extractors) -> _Part:
     last, count, events_sum, read_bytes = pending.place
     texts: list[_Row] = []
     size = 0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statebackend.catalogue import schema
-from statebackend.catalogue.entries import Entry, Last, Row, entry_reader
+from statebackend.catalogue.entries import Last, Row, SessionEntry, entry_reader
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.folder_state import (
     FolderState,
@@ -68,16 +68,16 @@ class Current(NamedTuple):
     unread: list[str]
 
 
-class _EntryOfFile(NamedTuple):
+class _FileEntry(NamedTuple):
     """An entry, and the file that it was read from: no signature if that must not be relied on."""
 
-    entry: Entry
+    entry: SessionEntry
     inode: int
     signature: Signature | None
     read_at_ns: int
 
 
-_Unreliable = dict[str, _EntryOfFile | None]
+_Unreliable = dict[str, _FileEntry | None]
 """The entries read for this use alone; None for a file that could not be read completely."""
 
 
@@ -114,7 +114,7 @@ def current(
                 without_entry = newest_first(
                     stem for stem, entry in unreliable.items() if entry is None
                 )
-                _check_count(driver, state.sessions - len(without_entry))
+                _check_entry_count(driver, state.sessions - len(without_entry))
                 yield Current(driver, state, without_entry)
                 return
         if stale:
@@ -123,7 +123,7 @@ def current(
     raise StorageBusy(directory, "changes faster than the catalogue can be updated; try again")
 
 
-def _check_count(driver: sqlite3.Connection, sessions: int) -> None:
+def _check_entry_count(driver: sqlite3.Connection, sessions: int) -> None:
     """Refuse a catalogue that lost entries: a part of the sessions is never returned as all."""
     (entries,) = driver.execute("SELECT count(*) FROM sessions").fetchone()
     if entries != sessions:
@@ -208,7 +208,7 @@ def _known(driver: sqlite3.Connection, stems: list[str]) -> Iterator[tuple[str, 
 
 def _read_portion(
     directory: Path, state: FolderState, stems: list[str], known: dict[str, Last]
-) -> Iterator[_EntryOfFile]:
+) -> Iterator[_FileEntry]:
     started_ns = time.time_ns()
     entries = [
         entry
@@ -222,10 +222,10 @@ def _read_portion(
         doubtful = entry.info.live or entry.info.incomplete
         if before is not None and before == after.get(stem) and not doubtful:
             signature = before if is_quiet(before, started_ns) else None
-            yield _EntryOfFile(entry, before[0], signature, started_ns)
+            yield _FileEntry(entry, before[0], signature, started_ns)
         else:
             inode = _inode(SessionFiles.of(directory, stem).path)
-            yield _EntryOfFile(entry, inode, None, started_ns)
+            yield _FileEntry(entry, inode, None, started_ns)
 
 
 def _inode(path: Path) -> int:
@@ -235,7 +235,7 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def _put(driver: sqlite3.Connection, read: _EntryOfFile) -> None:
+def _put(driver: sqlite3.Connection, read: _FileEntry) -> None:
     """Insert or update the entry of a session; one that is not the same file gets a new number."""
     entry = read.entry
     stem = entry.info.session_id

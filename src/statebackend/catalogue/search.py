@@ -22,7 +22,7 @@ from statebackend.catalogue.indexing import (
     place_of,
 )
 from statebackend.catalogue.refresh import Current, current, renumber
-from statebackend.catalogue.text_schema import ROW_BITS, check_count, create_index, has_index
+from statebackend.catalogue.text_schema import ROW_BITS, check_text_count, create_index, has_index
 from statebackend.catalogue.transactions import (
     CatalogueDamaged,
     transaction,
@@ -160,7 +160,7 @@ class _Search:
             return
         with transaction(self._driver, "BEGIN IMMEDIATE"):
             create_index(self._driver, catalogue_path(self._directory))
-            check_count(self._driver)  # it may have existed, and be lost
+            check_text_count(self._driver)  # it may have existed, and be lost
 
     def _index(self, work: _Work) -> None:
         self._check(work)
@@ -217,9 +217,12 @@ class _Search:
         listed = now.state.listed
         if doubtful or pending or self._driver.execute(GONE).fetchone():
             return _Work(doubtful, pending, listed)
-        check_count(self._driver)
+        check_text_count(self._driver)
         return _Answer(
-            hits(self._driver, self._query), _incomplete(self._driver, self._query), unread, listed
+            hits(self._driver, self._query),
+            _select_incomplete(self._driver, self._query),
+            unread,
+            listed,
         )
 
     def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
@@ -258,7 +261,7 @@ def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     )
 
 
-def _incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
+def _select_incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
     filters = _filters(query._replace(kind=None, producer=None, since=None, until=None))
     incomplete = driver.execute(
         f"SELECT stem FROM sessions WHERE incomplete {_conditions(filters)} ORDER BY stem DESC",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statebackend.catalogue.file import catalogue_path, describe, is_damage, refuse_irregular
-from statebackend.catalogue.text_schema import check_count, has_index, text_bytes
+from statebackend.catalogue.text_schema import check_text_count, has_index, text_bytes
 from statebackend.catalogue.transactions import CatalogueDamaged, value_errors_are_damage
 from statebackend.errors import StorageError
 from statebackend.files.paths import sqlite_uri
@@ -23,7 +23,7 @@ _LOST_COSTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class CatalogueState:
     """The state of a catalogue; without a file, all but ``path`` is None.
 
     ``size_bytes`` is its size on the disk with its WAL. ``schema`` is its number, ``sessions``
@@ -40,19 +40,19 @@ class State:
     problem: str | None = None
 
 
-def state_of(directory: Path) -> State:
+def state_of(directory: Path) -> CatalogueState:
     """Read the state of the catalogue of the sessions folder *directory*."""
     path = catalogue_path(directory)
     size_bytes = _size(path)
     if size_bytes is None:
-        return State(path=path)
+        return CatalogueState(path=path)
     try:
         with os_error(path):
             refuse_irregular(path)
     except StorageError as error:
-        return State(path=path, size_bytes=size_bytes, problem=error.problem)
+        return CatalogueState(path=path, size_bytes=size_bytes, problem=error.problem)
     if path.is_symlink():  # perhaps to a session, whose WAL opening it would checkpoint
-        return State(path=path, size_bytes=size_bytes, problem="is a symbolic link")
+        return CatalogueState(path=path, size_bytes=size_bytes, problem="is a symbolic link")
     try:
         with closing(_connect(path)) as driver:
             driver.execute("PRAGMA query_only = ON")
@@ -60,13 +60,13 @@ def state_of(directory: Path) -> State:
             (sessions,) = driver.execute("SELECT count(*) FROM sessions").fetchone()
             text = text_bytes(driver)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        return State(path=path, size_bytes=size_bytes, problem=describe(error))
-    return State(
+        return CatalogueState(path=path, size_bytes=size_bytes, problem=describe(error))
+    return CatalogueState(
         path=path, size_bytes=size_bytes, schema=schema, sessions=sessions, text_bytes=text
     )
 
 
-def check(state: State) -> State:
+def check(state: CatalogueState) -> CatalogueState:
     """Check the whole file, and return *state* with what that finds as its ``problem``.
 
     It reads the whole file and tokenizes all of its text again.
@@ -75,7 +75,7 @@ def check(state: State) -> State:
         return state
     try:
         with closing(_connect(state.path)) as driver:
-            problem = _problem(driver)
+            problem = _find_problem(driver)
     except (sqlite3.Error, CatalogueDamaged) as error:
         if not is_damage(error):  # in use, or not writable, which FTS5's check requires
             return state
@@ -83,7 +83,7 @@ def check(state: State) -> State:
     return replace(state, problem=problem)
 
 
-def _problem(driver: sqlite3.Connection) -> str | None:
+def _find_problem(driver: sqlite3.Connection) -> str | None:
     ((first, *_),) = driver.execute("PRAGMA integrity_check(1)").fetchall()
     if first != "ok":
         return str(first)
@@ -92,7 +92,7 @@ def _problem(driver: sqlite3.Connection) -> str | None:
         if lost:
             raise CatalogueDamaged(f"the costs of {lost:,} sessions are missing")
         if has_index(driver):
-            check_count(driver)
+            check_text_count(driver)
             driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
     return None
 

@@ -50,7 +50,7 @@ def create_index(driver: sqlite3.Connection, path: Path) -> None:
     driver.execute(_TEXTS)
 
 
-def check_count(driver: sqlite3.Connection) -> None:
+def check_text_count(driver: sqlite3.Connection) -> None:
     """Refuse an index that lost texts: a part of them is never searched as all."""
     (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()
     (texts,) = driver.execute("SELECT count(*) FROM texts_docsize").fetchone()

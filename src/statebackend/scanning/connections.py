@@ -106,7 +106,7 @@ class ImmutableReader(Generic[_T]):
             self._memory = _connect_in_memory()
             self._schema = schema
         self._memory.deserialize(memoryview(self._image)[:length])
-        return self._read(self._memory, _read_summary(self._memory, name, stem, surroundings))
+        return self._read(self._memory, _read_info(self._memory, name, stem, surroundings))
 
     def _read_attached(self, name: str, stem: str, surroundings: Surroundings, size: int) -> _T:
         """Attach the file to a connection for this reading."""
@@ -114,7 +114,7 @@ class ImmutableReader(Generic[_T]):
         if self._driver is None:
             self._driver = _connect_in_memory()
         self._driver.execute("ATTACH ? AS quiet", (sqlite_uri(name, IMMUTABLE),))
-        result = self._read(self._driver, _read_summary(self._driver, name, stem, surroundings))
+        result = self._read(self._driver, _read_info(self._driver, name, stem, surroundings))
         self._driver.execute("DETACH quiet")
         return result
 
@@ -167,7 +167,7 @@ def query(
         if mode != IMMUTABLE:
             (version,) = driver.execute("PRAGMA user_version").fetchone()
             check_version(Path(name), version)
-        return read(driver, _read_summary(driver, name, stem, surroundings))
+        return read(driver, _read_info(driver, name, stem, surroundings))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(Path(name), error) from error
     finally:
@@ -175,7 +175,7 @@ def query(
             driver.close()
 
 
-def _read_summary(
+def _read_info(
     driver: sqlite3.Connection, name: str, stem: str, surroundings: Surroundings
 ) -> SessionInfo:
     """Refuse what opening refuses, above all a file under another id: it would count twice."""

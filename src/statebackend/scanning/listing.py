@@ -77,7 +77,7 @@ def sort_key(stem: str) -> tuple[bool, str]:
     return (is_session_id(stem) is not None, stem)
 
 
-def select(
+def select_stems(
     stems: list[str], after: str | None, first_time: str | None, end_time: str | None
 ) -> list[str]:
     """Return those of a listing's *stems* that follow *after* and are of these times.

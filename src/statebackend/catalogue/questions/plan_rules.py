@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from statebackend.catalogue.questions.question import Question, split
 from statebackend.catalogue.questions.summaries import select_details
@@ -20,7 +20,9 @@ _PLAN_RULES = "SELECT decided_by, decision, count(*) FROM plan_items GROUP BY 1,
 
 def question() -> Question[tuple[SessionInfo, Decisions]]:
     """Ask how often each rule took each decision."""
-    return Question(read, _select)
+    return Question(
+        read, lambda driver: select_details(driver, "plan_rules", "decided_by, decision, count")
+    )
 
 
 def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, Decisions]:
@@ -30,11 +32,6 @@ def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, De
         for decided_by, decision, count in driver.execute(_PLAN_RULES)
     ]
     return (info, decisions)
-
-
-def _select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, Decisions]]:
-    for info, details in select_details(driver, "plan_rules", "decided_by, decision, count"):
-        yield info, [(rule, decision, count) for rule, decision, count in details]
 
 
 def add_up(answers: Iterable[tuple[SessionInfo, Decisions] | BadSession]) -> PlanRules:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from statebackend.catalogue.questions.question import Question, split
 from statebackend.catalogue.questions.summaries import select_details
@@ -19,7 +19,9 @@ _PRODUCERS = "SELECT category, name, version FROM producers"
 
 def question() -> Question[tuple[SessionInfo, Builds]]:
     """Ask for the plug-in builds that the sessions refer to."""
-    return Question(read, _select)
+    return Question(
+        read, lambda driver: select_details(driver, "producers", "category, name, version")
+    )
 
 
 def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, Builds]:
@@ -29,11 +31,6 @@ def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, Bu
         for category, name, version in driver.execute(_PRODUCERS)
     ]
     return (info, [build for build in builds if build[0] != ProducerCategory.KERNEL])
-
-
-def _select(driver: sqlite3.Connection) -> Iterator[tuple[SessionInfo, Builds]]:
-    for info, details in select_details(driver, "producers", "category, name, version"):
-        yield info, [(category, name, version) for category, name, version in details]
 
 
 def add_up(answers: Iterable[tuple[SessionInfo, Builds] | BadSession]) -> ReferencedProducers:

@@ -50,7 +50,7 @@ def _select(wanted: SessionFilter, driver: sqlite3.Connection) -> Iterator[Sessi
 
 def select_details(
     driver: sqlite3.Connection, table: str, columns: str, *grouping: str
-) -> Iterator[tuple[SessionInfo, list[_Row]]]:
+) -> Iterator[tuple[SessionInfo, list[Any]]]:
     """Return each session with its rows of a table of details: those of one *grouping*, if given.
 
     They come newest first.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.catalogue.state import State, check, state_of
+from statebackend.catalogue.state import CatalogueState, check, state_of
 from statebackend.cli import (
     display,
     escape,
@@ -100,7 +100,14 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
     exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
-def _describe_cache(cache: State) -> str:
+def _rebuild(directory: Path) -> None:
+    from statebackend.catalogue import Catalogue
+
+    with progress.reported("Reading") as report:
+        Catalogue(directory).rebuild(report)
+
+
+def _cache(cache: CatalogueState) -> str:
     if cache.size_bytes is None:
         return f"{cache.path} (does not exist yet)"
     size = f"{cache.size_bytes / 1e6:,.1f} MB"
@@ -241,7 +248,7 @@ def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
             yield Diagnosis("problem", what, text, paths)
 
 
-def _check_cache(cache: State) -> Iterator[Diagnosis]:
+def _of_cache(cache: CatalogueState) -> Iterator[Finding]:
     if cache.problem is not None:
         yield Diagnosis(
             "problem",
