@@ -17,7 +17,12 @@ from statebackend.scanning import listing, scan
 from statebackend.scanning.session_filter import SessionFilter
 from statebackend.values import ids, timestamps, validation
 from statebackend.values.recorded import EventKind, Producer, SessionInfo, SessionStatus
-from statebackend.values.reports import ReapResult, Recovery
+from statebackend.values.reports import (
+    MigrationResult,
+    ReapResult,
+    Recovery,
+    VerificationResult,
+)
 from statebackend.values.results import (
     BadSession,
     CostGrouping,
@@ -31,7 +36,6 @@ from statebackend.values.results import (
 
 if TYPE_CHECKING:
     from statebackend.bulk.cross_session import CrossSession
-    from statebackend.bulk.migration import MigrationResult, VerificationResult
     from statebackend.interchange.claude_code.prices import ModelPrice
     from statebackend.interchange.report import ImportReport
     from statebackend.reading.view import SessionView

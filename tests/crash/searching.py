@@ -50,6 +50,6 @@ def search_and_die(directory: str, when: str, step: str) -> None:
             count()
 
         indexing._PartWriter._advance = advance  # type: ignore[method-assign]
-    progress = count if when == "telling" else None
+    progress = count if when == "reporting" else None
     result = StateBackend(directory).search("apple", limit=None, progress=progress)
     say(len(result.hits))

@@ -63,12 +63,9 @@ class CrossSession:
         sessions, bad = self._split_totals(None if session_id is None else [session_id])
         if root is not None and session_id not in {info.session_id for info, _totals in sessions}:
             sessions.append(root)  # deleted between the two readings
-        nodes = tree.arrange(sessions, session_id)
-        return SessionTree(
-            nodes=tuple(nodes),
-            unreadable=tuple(bad),
-            incomplete=tuple(node.session.session_id for node in nodes if node.session.incomplete),
-        )
+        nodes = tuple(tree.arrange(sessions, session_id))
+        lost_rows = tuple(node.session.session_id for node in nodes if node.session.incomplete)
+        return SessionTree(nodes=nodes, unreadable=tuple(bad), incomplete=lost_rows)
 
     def cost(self, session_id: str) -> SessionCost:
         """Return what one session cost, by its file alone."""

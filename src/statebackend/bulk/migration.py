@@ -36,29 +36,7 @@ def migrate_each(
     with them, up to 64 files behind the last result may be migrated already.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
-
-    def migrate(stem: str) -> MigrationResult:
-        return _migrate(directory / (stem + SUFFIX), stem, dry_run=dry_run)
-
-    return _each(migrate, stems, threads)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerificationResult:
-    """What the check of one file found.
-
-    ``error`` says why the file could not be checked, or not to its end; then ``findings`` has one
-    of ``unchecked`` that says so too.
-    """
-
-    session_id: str
-    findings: tuple[Finding, ...]
-    error: StateBackendError | None
-
-    @property
-    def sound(self) -> bool:
-        """Tell whether nothing needs a person: no damage and no problem, notes at most."""
-        return all(finding.severity == "note" for finding in self.findings)
+    return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
 
 
 def verify_each(
@@ -70,11 +48,7 @@ def verify_each(
     more *threads* use more processors.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
-
-    def verify(stem: str) -> VerificationResult:
-        return _verify(directory / (stem + SUFFIX), stem)
-
-    return _each(verify, stems, threads)
+    return map_stems(partial(_verify, directory), stems, threads)
 
 
 def _verify(directory: Path, stem: str) -> VerificationResult:

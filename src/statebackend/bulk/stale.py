@@ -21,8 +21,7 @@ from statebackend.errors import (
     StateBackendError,
 )
 from statebackend.files.paths import SUFFIX
-from statebackend.scanning import scan
-from statebackend.scanning.listing import list_sessions
+from statebackend.scanning import listing, scan
 from statebackend.values import timestamps
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.reports import ReapOutcome, ReapResult
@@ -47,27 +46,16 @@ def reap_each(
     """
     reap = partial(_reap, directory, status, dry_run=dry_run)
     if session_ids is None:
-        listed = list_sessions(directory)
-        stems = listed.stems
-        each = scan.read_each(directory, _read_end, stems, listed)
-    else:
-        stems = list(session_ids)
-        each = scan.read_each(directory, _read_end, stems)
-    left = iter(stems)
-    for found in each:
-        stem = found.session_id if isinstance(found, BadSession) else found[0].session_id
-        for other in left:
-            if other == stem:
-                break
-            if named:  # passed over, since it is not there
-                yield _failed(other, None, SessionNotFound(other, directory))
-        if isinstance(found, BadSession):
-            yield _failed(stem, None, found.error)
-        elif named or (found[0].status == SessionStatus.RUNNING and not found[0].live):
-            yield _reap(directory / (stem + SUFFIX), *found, status, dry_run=dry_run)
-    if named:
-        for other in left:
-            yield _failed(other, None, SessionNotFound(other, directory))
+        listed = listing.list_sessions(directory)
+        sessions = scan.read_each(directory, _read_end, listed.stems, listed)
+        yield from map(reap, filter(_is_bad_or_stale, sessions))
+        return
+    for session_id in session_ids:
+        session = next(scan.read_each(directory, _read_end, [session_id]), None)
+        if session is None:
+            yield _fail(session_id, None, SessionNotFound(session_id, directory))
+        else:
+            yield reap(session)
 
 
 def _is_bad_or_stale(session: _Read) -> bool:

@@ -14,12 +14,13 @@ from statebackend.files.header import (
     check_head,
     check_meta_value,
     check_version,
-    incomplete,
-    misnamed,
+    has_lost_rows,
+    misnamed_file_error,
     page_size_of,
 )
 from statebackend.files.paths import sqlite_uri
 from statebackend.sqlite.faults import read_error
+from statebackend.sqlite.read_mode import IMMUTABLE
 from statebackend.values import rows
 from statebackend.values.recorded import SessionInfo
 
@@ -27,7 +28,6 @@ _T = TypeVar("_T")
 Reader = Callable[[sqlite3.Connection, SessionInfo], _T]
 """Reads one open file, whose summary has been read already; after an error, perhaps once more."""
 
-IMMUTABLE = "mode=ro&immutable=1"
 # Up to here, reading a file whole takes less time than SQLite's opening of it.
 _IMAGE_BYTES = 128 * 1024 if hasattr(sqlite3.Connection, "deserialize") else 0
 # The file format versions in the header: of a database with a WAL, and of one without.
@@ -149,14 +149,12 @@ def query(
     stem: str,
     read: Reader[_T],
     surroundings: Surroundings,
-    *,
-    copy: str | None = None,
 ) -> _T:
-    """Read the file *name*, or its *copy*, over a connection of its own."""
+    """Read the file *name* over a connection of its own."""
     driver = None
     try:
         driver = sqlite3.connect(
-            sqlite_uri(copy or name, mode),
+            sqlite_uri(name, mode),
             uri=True,
             timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
@@ -164,9 +162,8 @@ def query(
         )
         if mode == "mode=rw":
             driver.execute("PRAGMA query_only = ON")
-        if mode != IMMUTABLE:
-            (version,) = driver.execute("PRAGMA user_version").fetchone()
-            check_version(Path(name), version)
+        (version,) = driver.execute("PRAGMA user_version").fetchone()
+        check_version(Path(name), version)
         return read(driver, _read_info(driver, name, stem, surroundings))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(Path(name), error) from error
@@ -190,7 +187,7 @@ def _read_info(
     for column, value in zip(_META, summary, strict=False):
         check_meta_value(name, column, value)
     if summary[0] != stem:
-        raise misnamed(Path(name), summary[0])
+        raise misnamed_file_error(Path(name), summary[0])
     driver.text_factory = rows.text  # a row of another table does not flag the session
-    lost_rows = surroundings.may_be_reported and incomplete(name)
+    lost_rows = surroundings.may_be_reported and has_lost_rows(name)
     return rows.session_info(summary, live=surroundings.live, incomplete=lost_rows)

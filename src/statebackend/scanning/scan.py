@@ -25,9 +25,8 @@ from statebackend.errors import SessionDamaged, SessionUnreadable, StateBackendE
 from statebackend.files import claim, open_files
 from statebackend.files.header import (
     check_sidecars,
-    has_wal,
-    irregular,
-    leftover,
+    describe_leftover,
+    irregular_file_error,
     read_header,
     refuse_unfinished,
 )
@@ -35,8 +34,8 @@ from statebackend.files.paths import SUFFIX, FileSignature
 from statebackend.scanning import connections, listing
 from statebackend.scanning.connections import ImmutableReader, Reader, Surroundings
 from statebackend.scanning.listing import Listing
-from statebackend.sqlite import private_copy
 from statebackend.sqlite.faults import os_error
+from statebackend.sqlite.read_mode import checked_read_mode
 from statebackend.sqlite.wal_check import check_wal
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SessionInfo
@@ -112,7 +111,7 @@ def _read(file: _File, read: Reader[_T], reader: ImmutableReader[_T], listed: Li
         try:
             before = os.lstat(name)
         except FileNotFoundError:
-            if (problem := leftover(Path(name))) is not None:
+            if (problem := describe_leftover(Path(name))) is not None:
                 raise SessionUnreadable(Path(name), problem) from None
             raise _Deleted from None
         if not stat.S_ISREG(before.st_mode):
@@ -162,20 +161,13 @@ def _read_immutable(
 
 
 def _read_shared(path: Path, stem: str, read: Reader[_T], surroundings: Surroundings) -> _T:
-    # Without a WAL, a connection that may write leaves nothing behind when it closes, where a
-    # read-only one would; beside a WAL it is the other way round.
     check_sidecars(path)
     with open_files.untouched(path) as alone:
         if alone:  # before SQLite makes or changes a sidecar, or rolls a journal back into the file
             page_size = read_header(path).page_size
             if not surroundings.live:
                 check_wal(path, page_size)
-    if private_copy.is_needed(path):
-        with os_error(path), private_copy.made(path) as copy:
-            mode = private_copy.URI_MODE
-            return connections.query(str(path), mode, stem, read, surroundings, copy=str(copy))
-    mode = "mode=ro" if has_wal(path) else "mode=rw"
-    with open_files.OpenFile(path):
+    with checked_read_mode(path) as mode, open_files.OpenFile(path):
         return connections.query(str(path), mode, stem, read, surroundings)
 
 

@@ -10,7 +10,7 @@ import click
 
 from statebackend.cli import display, id_prefixes, json_values, notices, output
 from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import Cell, Column, write_table
+from statebackend.cli.table import TableCell, TableColumn, write_table
 from statebackend.values.results import CostGroup, CostGrouping
 from statebackend.values.rows import add_totals
 

@@ -77,10 +77,11 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
 
     backend = StateBackend()
     if rebuild_cache:
-        _rebuild(backend.directory)
-    versions, place = _versions(), _place(backend.directory)
-    sessions = _counted(backend.scan())
-    names = folder.look(backend.directory)
+        with progress.show("Reading") as report:
+            Catalogue(backend.directory).rebuild(report)
+    versions, place = _versions(), _describe_folder(backend.directory)
+    sessions = _count_sessions(backend.scan())
+    names = folder_checks.find_suspect_names(backend.directory)
     cache = check(state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
@@ -100,14 +101,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
     exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
-def _rebuild(directory: Path) -> None:
-    from statebackend.catalogue import Catalogue
-
-    with progress.reported("Reading") as report:
-        Catalogue(directory).rebuild(report)
-
-
-def _cache(cache: CatalogueState) -> str:
+def _describe_cache(cache: CatalogueState) -> str:
     if cache.size_bytes is None:
         return f"{cache.path} (does not exist yet)"
     size = f"{cache.size_bytes / 1e6:,.1f} MB"
@@ -248,7 +242,7 @@ def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
             yield Diagnosis("problem", what, text, paths)
 
 
-def _of_cache(cache: CatalogueState) -> Iterator[Finding]:
+def _check_cache(cache: CatalogueState) -> Iterator[Diagnosis]:
     if cache.problem is not None:
         yield Diagnosis(
             "problem",
