@@ -29,14 +29,10 @@ LAZY_IMPORTS = {
     "bulk.pages": {"bulk"},
     "bulk.recovery": {"opening", "verifying"},
     "bulk.stale": {"opening", "verifying"},
-    "cli": {
-        "statebackend",
-        *("bulk", "catalogue", "cli", "files", "interchange", "replay", "testing", "verifying"),
-    },
+    "cli": {"catalogue", "cli", "interchange", "replay", "statebackend"},
     "files.header": {"files"},
-    "interchange.claude_code.reader": {"opening"},
+    "interchange.claude_code.importer": {"opening"},
     "schema.migrate": {"schema"},
-    "testing.samples": {"schema", "sqlite"},
 }
 
 

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend
-from statebackend.bulk import pages
 from statebackend.catalogue import Catalogue
 from statebackend.catalogue.questions import plan_rules, producers, spend, summaries
 from statebackend.catalogue.questions.question import Question
+from statebackend.scanning import scan
 from statebackend.scanning.session_filter import SessionFilter
 from tests.answers import differences, plain
 from tests.session_files import (
@@ -97,7 +97,7 @@ def test_many_given_sessions_keep_their_order(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the catalogue instead of a file each, with the same answer."""
-    monkeypatch.setattr(pages, "READ_FIRST", 2)
+    monkeypatch.setattr(scan, "READ_FIRST", 2)
     root = full(backend)
     made = [full(backend, parent_session_id=root) for _ in range(6)]
     bad = path_of(backend, made[2])

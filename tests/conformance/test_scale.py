@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend
-from statebackend.bulk import cross_session, pages
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue
+from statebackend.scanning import scan
 from tests.answers import differences
 from tests.conformance.test_across import bad_files
 from tests.session_files import (
@@ -189,7 +190,7 @@ def test_sb26_pages_have_no_gap_while_sessions_come_and_go(
     backend: StateBackend, many: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filtered listing continues after the last id, even if that is deleted (report 23)."""
-    monkeypatch.setattr(pages, "READ_FIRST", 3)
+    monkeypatch.setattr(scan, "READ_FIRST", 3)
     children = many[:-1]
     seen: list[str] = []
     while page := backend.list(limit=4, status="completed", after=seen[-1] if seen else None):

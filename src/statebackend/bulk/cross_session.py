@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from statebackend.bulk import pages, tree
+from statebackend.bulk import tree
 from statebackend.catalogue import Catalogue
 from statebackend.catalogue.questions import plan_rules, producers, spend, summaries, totals
 from statebackend.catalogue.questions.question import Question
@@ -17,6 +17,7 @@ from statebackend.catalogue.questions.question import session_id as answer_id
 from statebackend.catalogue.questions.totals import Costed
 from statebackend.errors import StorageError
 from statebackend.files.paths import SUFFIX
+from statebackend.scanning import scan
 from statebackend.scanning.session_filter import SessionFilter
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.results import (
@@ -105,7 +106,7 @@ class CrossSession:
         if with_descendants:
             sessions, bad = self._split_totals(session_ids)
             session_ids = tree.descendants(sessions, session_ids)
-        if len(session_ids) <= pages.READ_FIRST:
+        if len(session_ids) <= scan.READ_FIRST:
             answers = list(question.scan(self._directory, session_ids))
         else:
             place = {stem: number for number, stem in enumerate(session_ids)}

@@ -10,9 +10,6 @@ from statebackend.scanning.session_filter import SessionFilter
 from statebackend.values.recorded import SessionInfo
 from statebackend.values.results import BadSession
 
-READ_FIRST = 200
-"""Reading so many files takes less time than comparing a large folder with the catalogue."""
-
 
 def list_page(
     directory: Path,
@@ -35,7 +32,7 @@ def list_page(
     if wanted.accepts_all or not every:
         listed = listing.list_sessions(directory)
         stems = listing.select_stems(listed.stems, after, first_time, end_time)
-        first = stems if wanted.accepts_all else stems[:READ_FIRST]
+        first = stems if wanted.accepts_all else stems[: scan.READ_FIRST]
         rest = stems[len(first) :]
         answers = scan.read_each(directory, scan.read_summary, first, listed)
         page = list(islice(filter(wanted.matches, answers), limit))
