@@ -13,7 +13,8 @@ from benchmarks.lab import Lab, cache_in
 from benchmarks.listing import folder_of_sessions
 from benchmarks.measure import Figure, interleave, must_equal, ratio
 from statebackend import StateBackend
-from statebackend.catalogue import Catalogue, query
+from statebackend.catalogue import Catalogue
+from statebackend.catalogue.questions import summaries
 
 _CHILDREN = 20
 
@@ -29,10 +30,10 @@ def across(lab: Lab) -> Iterator[Figure]:
         backend = StateBackend(catalogue.directory)
         scanning = StateBackend(catalogue.directory, catalogue=False)
         what = f"all summaries of {count:,} sessions"
-        must_equal(what, catalogue.ask(query.summary(), list), list(scanning.scan()))
+        must_equal(what, catalogue.ask(summaries.question()), list(scanning.scan()))
         must_equal(what, len(_look(catalogue.directory)), count)
         taken = interleave(
-            lambda: catalogue.ask(query.summary(), list),
+            lambda: catalogue.ask(summaries.question()),
             lambda: _look(catalogue.directory),
             rounds=rounds,
         )

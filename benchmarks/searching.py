@@ -110,7 +110,7 @@ def _fill(path: Path, rows: Sequence[_Row]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as driver:
         driver.execute("PRAGMA journal_mode = WAL")
         driver.execute("PRAGMA synchronous = NORMAL")
-        text_schema.make_index(driver, path)
+        text_schema.create_index(driver, path)
         for start in range(0, len(rows), _SESSION_EVENTS):
             driver.execute("BEGIN IMMEDIATE")
             driver.executemany(_FILL, rows[start : start + _SESSION_EVENTS])

@@ -1,4 +1,4 @@
-"""All that a backend says of its sessions as a whole, in a form that can be compared."""
+"""The answers of a backend about all its sessions, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from statebackend import BadSession, StateBackend, StateBackendError, StorageError
-from statebackend.bulk import across
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue
 from statebackend.values.results import CostGrouping
 from tests.session_files import START, UNKNOWN_ID
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def questions(backend: StateBackend, session_ids: list[str]) -> dict[str, Callable[[], Any]]:
-    """Return everything that can be asked across sessions, about these among others."""
+    """Return every question across sessions, about these among others."""
     last = max(session_ids)
     ask: dict[str, Callable[[], Any]] = {
         "stale": backend.stale,
@@ -62,18 +62,18 @@ def differences(
     some: random.Random | None = None,
     usable: bool = True,
 ) -> dict[str, tuple[Any, Any]]:
-    """Return what the catalogue and a scan answer differently, about these and a missing one.
+    """Return the questions that the catalogue and a scan answer differently, with both answers.
 
     With *some*, only a few questions are asked. A *usable* catalogue must answer all of them.
     """
     with pytest.MonkeyPatch.context() as patch:
         if usable:
-            patch.setattr(across, "_log_failure", _refuse)
+            patch.setattr(cross_session, "_log_failure", _refuse)
         return _differences(backend, session_ids, some)
 
 
 def index_rows(backend: StateBackend) -> int:
-    """Return how many texts are in the index, and check that it is sound."""
+    """Count the texts in the index, and check it."""
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
         driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
         (stored,) = driver.execute("SELECT total(rows) FROM text_progress").fetchone()

@@ -1,7 +1,8 @@
-"""What the package shows: names, their documentation, and that it is typed."""
+"""The public names of the package, their documentation and their types."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -41,7 +42,7 @@ def members(module: ModuleType, cls: type) -> Iterator[tuple[str, object]]:
 
 
 def test_all_lists_every_public_name() -> None:
-    """What can be seen is what is promised, in order, and each name is there."""
+    """The visible names are the public ones, sorted, and each can be imported."""
     assert statebackend.__all__ == sorted(statebackend.__all__)
     for name in statebackend.__all__:
         assert getattr(statebackend, name).__module__.startswith("statebackend.")
@@ -53,14 +54,25 @@ def test_all_lists_every_public_name() -> None:
     assert visible - {"TYPE_CHECKING", "annotations", "import_module"} == set(statebackend.__all__)
 
 
+def test_type_checkers_see_the_same_names() -> None:
+    """Their block of imports has the public names, from the same modules."""
+    tree = ast.parse(inspect.getsource(statebackend))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    names = {(str(node.module), alias.name) for node in imports for alias in node.names}
+    assert {name for _module, name in names} == set(statebackend.__all__)
+    for module, name in names:
+        assert getattr(statebackend, name) is getattr(importlib.import_module(module), name)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """The lazy lookup fails as any module's does."""
+    """The lazy lookup fails as that of any module."""
     with pytest.raises(AttributeError, match="nonsense"):
         _ = statebackend.nonsense
 
 
 def test_the_version_is_the_installed_ones() -> None:
-    """It comes from the package's metadata, where there is any."""
+    """It is read from the metadata of the package, if installed."""
     try:
         expected = version("statebackend")
     except PackageNotFoundError:
@@ -72,7 +84,7 @@ def test_the_version_is_the_installed_ones() -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_everything_public_is_documented(module: ModuleType) -> None:
-    """The first line of every docstring is a sentence, the modules' too."""
+    """The first line of every docstring is a sentence, also of modules."""
     found = [(module.__name__, module), *public(module)]
     undocumented = [name for name, one in found if not _sentence(inspect.getdoc(one))]
     assert undocumented == []
@@ -84,7 +96,7 @@ def _sentence(docstring: str | None) -> bool:
 
 
 def test_the_package_is_typed(root: object) -> None:
-    """Type checkers look at the annotations because the marker is there."""
+    """The marker makes type checkers read the annotations."""
     marker = importlib.resources.files(statebackend) / "py.typed"
     assert marker.is_file()
 
@@ -95,6 +107,6 @@ def test_the_package_is_typed(root: object) -> None:
     ids=lambda cls: cls.__name__,
 )
 def test_values_are_frozen_and_slotted(cls: type) -> None:
-    """Nobody can change what was read, nor hang something on it."""
+    """Values cannot be changed and take no other attributes."""
     assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert "__slots__" in vars(cls)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import builtins
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, get_args
 
-from statebackend.bulk.tree import arrange, descendants
-from statebackend.errors import InvalidValue, SessionNotFound
+from statebackend.bulk import pages
+from statebackend.errors import InvalidValue
 from statebackend.files.paths import SessionFiles, sessions_directory
-from statebackend.scanning import aggregates, scan
-from statebackend.values import ids, rows, timestamps, validation
-from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo, SessionStatus
+from statebackend.scanning import listing, scan
+from statebackend.scanning.session_filter import SessionFilter
+from statebackend.values import ids, timestamps, validation
+from statebackend.values.recorded import EventKind, Producer, SessionInfo, SessionStatus
 from statebackend.values.reports import (
     MigrationResult,
     ReapResult,
@@ -27,10 +25,8 @@ from statebackend.values.reports import (
 )
 from statebackend.values.results import (
     BadSession,
-    CostGroup,
     CostGrouping,
     CostReport,
-    PlanRule,
     PlanRules,
     ReferencedProducers,
     SearchResult,
@@ -39,30 +35,37 @@ from statebackend.values.results import (
 )
 
 if TYPE_CHECKING:
-    from statebackend.bulk.across import Across
-    from statebackend.catalogue.query import Question
+    from statebackend.bulk.cross_session import CrossSession
     from statebackend.interchange.claude_code.prices import ModelPrice
     from statebackend.interchange.report import ImportReport
     from statebackend.reading.view import SessionView
     from statebackend.recording.session import Session
 
-_T = TypeVar("_T")
-
-# So many files take less time than a look at all of a large folder, and often hold a whole page.
-_LOOKED_AT_FIRST = 200
-
 
 class StateBackend:
     """The sessions of one folder, one SQLite file each (specification, "File layout").
 
-    Without *directory* it is ``$XDG_STATE_HOME/agent/sessions``, as the specification fixes it;
-    the argument is for tests, backups and tools. The path is made absolute once, so a later change
-    of the working directory does not matter. Nothing is made until a session is.
+    Without *directory* it is ``$XDG_STATE_HOME/agent/sessions``, as the specification requires; the
+    argument is for tests, backups and tools. The path is made absolute once, so a later change of
+    the working directory does not matter. The folder is created with the first session.
 
-    Listing and everything else across sessions scans the files, reads them with ``sqlite3`` alone
-    and never writes. What asks for more than the newest ones uses the catalogue, a derived copy
-    outside the folder that gives the same answers, if there is one or the folder is large; not with
-    ``catalogue=False``. Nothing here ever deletes a session.
+    >>> from statebackend import Producer, StateBackend
+    >>> backend = StateBackend("sessions")
+    >>> with backend.create("default") as session:
+    ...     prompt = session.append_prompt(payload=b"Hello", schema_version="1")
+    ...     session.set_status("completed")
+    >>> [info.status for info in backend.list()]
+    [<SessionStatus.COMPLETED: 'completed'>]
+    >>> with backend.read(session.session_id) as view:
+    ...     [event.payload for event in view.events()]
+    [b'Hello']
+    >>> [hit.sequence for hit in backend.search("hello").hits]
+    [1]
+
+    Questions across sessions read the files with ``sqlite3`` alone and never write to them. Those
+    about more than the newest sessions use the catalogue, a derived copy outside the folder that
+    gives the same answers, if it exists or the folder is large; not with ``catalogue=False``.
+    Nothing here deletes a session.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class StateBackend:
     ) -> Session:
         """Create a session with status running and return it open for writing; durable on return.
 
-        Without *session_id* one is made whose time is *started_at* (now when None). Raises
+        Without *session_id*, a new id with the time *started_at* is used (None: now). Raises
         :class:`InvalidValue`, :class:`SessionExists` and the storage errors.
         """
         from statebackend.opening.create import create
@@ -138,8 +141,8 @@ class StateBackend:
         """Open a session for reading, also while a writer has it; the folder stays as it is.
 
         *check* runs SQLite's integrity check first, whose time grows with the file. Raises as
-        :meth:`open` does, but :class:`SessionLocked`; and :class:`SchemaOutdated`, and
-        :class:`SessionDamaged`, since reading never repairs.
+        :meth:`open` does, except :class:`SessionLocked` and :class:`MigrationFailed`; and
+        :class:`SchemaOutdated` and :class:`SessionDamaged`: reading neither migrates nor repairs.
         """
         from statebackend.opening.read import open_for_reading
 
@@ -148,10 +151,9 @@ class StateBackend:
     def read_partial(self, session_id: str) -> AbstractContextManager[SessionView]:
         """Open for reading what can be saved of a damaged session, for a ``with`` block.
 
-        The view's ``recovery`` says what is missing; None means that the session is sound, and
-        shown as it is. What is saved lies in a temporary folder until the block ends; the session's
-        own folder stays as it is. Raises as :meth:`read` does, and :class:`SessionUnreadable` when
-        nothing can be saved.
+        The view's ``recovery`` says what is missing; it is None if the session is not damaged. The
+        saved rows are in a temporary folder until the block ends; the session's own folder stays as
+        it is. Raises as :meth:`read` does; :class:`SessionUnreadable` when nothing can be saved.
         """
         from statebackend.opening.read import open_partial
 
@@ -160,8 +162,9 @@ class StateBackend:
     def copy(self, session_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a consistent copy of a session, also of a live one, and return its path.
 
-        *path* must not exist yet; if it is a folder, the copy goes into it under the session's
-        own name. The copy is made by SQLite's backup, checked, and readable by its owner only.
+        *path* must not exist yet; if it is a folder, the copy is written into it under the
+        session's own name. The copy is made by SQLite's backup, checked, and readable by its owner
+        only. Raises as :meth:`read` does, and :class:`StorageError` when *path* cannot be written.
         """
         from statebackend.reading import copying
 
@@ -172,7 +175,8 @@ class StateBackend:
     def recoveries(self) -> builtins.list[Recovery]:
         """Return the reports of all recoveries in the folder, newest first.
 
-        A report that cannot be read is left out, with a warning in the log.
+        A report that cannot be read is left out, with a warning to the logger. Raises
+        :class:`StorageError` when the folder cannot be listed.
         """
         from statebackend.files import recovery_reports
 
@@ -259,13 +263,18 @@ class StateBackend:
     # -- across sessions -----------------------------------------------------------------------
 
     def ids(self) -> Iterator[str]:
-        """Return the stem of every session file, newest first, without opening any."""
-        return iter(scan.stems(self.directory))
+        """Return the stem of every session file, newest first, without opening any.
+
+        Raises :class:`StorageError` when the folder cannot be listed.
+        """
+        return iter(listing.stems(self.directory))
 
     def scan(self) -> Iterator[SessionInfo | BadSession]:
-        """Return every session, newest first, lazily; a bad file is a :class:`BadSession`."""
-        listed = scan.listing(self.directory)
-        return scan.read_each(self.directory, scan.read_summary, listed.stems, listed)
+        """Return every session, newest first, lazily; a file that cannot be read is a `BadSession`.
+
+        Raises :class:`StorageError` when the folder cannot be listed.
+        """
+        return scan.read_all(self.directory, scan.read_summary)
 
     def list(
         self,
@@ -279,13 +288,13 @@ class StateBackend:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[SessionInfo | BadSession]:
-        """Return the newest sessions, at most *limit* (None: all), those that match every filter.
+        """Return the newest sessions that match every filter, at most *limit* (None: all).
 
-        *after* goes on behind the last ``session_id`` of the page before, also when that session is
-        gone by now. *since* (inclusive) and *until* (exclusive) go by the time in the id. *roots*
-        leaves out sessions with a parent. A file that cannot be read matches every filter, since
-        nobody knows, and comes as a :class:`BadSession`. Only the files shown, or looked at by a
-        filter, are opened.
+        *after* is the last ``session_id`` of the page before; it need not exist any more. *since*
+        (inclusive) and *until* (exclusive) compare the time in the id. *roots* leaves out sessions
+        with a parent. A file that cannot be read may match, so it is in, as a
+        :class:`BadSession`. Only the files shown, or read to apply a filter, are opened. Raises
+        :class:`InvalidValue`, and :class:`StorageError` when the folder cannot be listed.
         """
         if limit is not None:
             validation.check_integer("limit", limit)
@@ -297,44 +306,33 @@ class StateBackend:
             validation.check_text("profile", profile, empty=True)
         if limit == 0:
             return []
-        matches = _Filter(status, profile, parent_session_id, roots)
-        whole = limit is None and after is None and since is None and until is None
-        if whole and not matches.all_match:
-            return list(filter(matches, self._across().each(matches.question())))
-        listed = scan.listing(self.directory)
-        stems = _between(_after(listed.stems, after), since, until)
-        looked_at = len(stems) if matches.all_match else _LOOKED_AT_FIRST
-        first, rest = stems[:looked_at], stems[looked_at:]
-        each = scan.read_each(self.directory, scan.read_summary, first, listed)
-        found = list(islice(filter(matches, each), limit))
-        if not rest or len(found) == limit:
-            return found
-        left = None if limit is None else limit - len(found)
-
-        def take(each: Iterator[SessionInfo | BadSession]) -> list[SessionInfo | BadSession]:
-            return list(islice(filter(matches, each), left))
-
-        return found + self._across().ask(matches.question(), take, rest)
+        return pages.list_page(
+            self.directory,
+            SessionFilter(
+                status=status, profile=profile, parent_session_id=parent_session_id, roots=roots
+            ),
+            limit=limit,
+            after=_check_cursor(after),
+            first_time=_id_prefix("since", since),
+            end_time=_id_prefix("until", until),
+            catalogue=self._uses_catalogue,
+        )
 
     def children(self, session_id: str) -> builtins.list[SessionInfo | BadSession]:
         """Return the sessions whose parent is *session_id*, newest first.
 
-        A file that cannot be read may be one of them, and comes as a :class:`BadSession`.
+        A file that cannot be read may be one of them, and is in, as a :class:`BadSession`. Raises
+        as :meth:`list` does.
         """
         return self.list(limit=None, parent_session_id=session_id)
 
     def stale(self) -> builtins.list[SessionInfo | BadSession]:
-        """Return the sessions that say running but have no living writer, newest first.
+        """Return the sessions with status running but without a living writer, newest first.
 
-        A file that cannot be read may be one of them, and comes as a :class:`BadSession`.
+        A file that cannot be read may be one of them, and is in, as a :class:`BadSession`. Raises
+        :class:`StorageError` when the folder cannot be listed.
         """
-        from statebackend.catalogue import query
-
-        return [
-            one
-            for one in self._across().each(query.summary(status=SessionStatus.RUNNING))
-            if isinstance(one, BadSession) or (one.status == SessionStatus.RUNNING and not one.live)
-        ]
+        return self._cross_session().stale()
 
     def reap(
         self,
@@ -343,11 +341,12 @@ class StateBackend:
         session_ids: Iterable[str] | None = None,
         dry_run: bool = True,
     ) -> builtins.list[ReapResult]:
-        """Give *status* to these sessions (None: all) that say running but have no living writer.
+        """Give *status* to these stale sessions (None: all): running, but without a living writer.
 
-        A dry run only tells what would be done. ``ended_at`` becomes the time of the last event
-        (without one, the start), since nothing happened after it. A live session is never touched,
-        nor is a damaged or newer one: they are told. An older one is migrated, as by :meth:`open`.
+        A dry run changes nothing and returns what would be done. ``ended_at`` becomes the time of
+        the last event, or the start if there is none. A live, damaged or newer session is left as
+        it is and has a result that says so. An older one is migrated, as by :meth:`open`. Raises
+        :class:`InvalidValue`, and :class:`StorageError` when the folder cannot be listed.
         """
         from statebackend.bulk import stale
 
@@ -358,41 +357,25 @@ class StateBackend:
         return [*stale.reap_each(self.directory, target, chosen, dry_run=dry_run)]
 
     def tree(self, session_id: str | None = None) -> SessionTree:
-        """Return all sessions as trees, or the one below *session_id*, with their cost.
+        """Return all sessions as trees, or the tree below *session_id*, with their cost.
 
-        Raises :class:`SessionNotFound` if *session_id* is not among the readable sessions.
+        Raises :class:`InvalidValue` for a wrong id, :class:`SessionNotFound`, for an unreadable
+        *session_id* what :meth:`read` raises, and :class:`StorageError` when the folder cannot be
+        listed.
         """
-        root = None if session_id is None else self._read_one(session_id)
-        sessions, bad = self._totals(None if session_id is None else [session_id])
-        if root is not None and root[0].session_id not in {info.session_id for info, _ in sessions}:
-            sessions.append(root)  # it went between two readings
-        return SessionTree(nodes=tuple(arrange(sessions, session_id)), unreadable=tuple(bad))
+        if session_id is not None:
+            ids.check_session_id(session_id)
+        return self._cross_session().tree(session_id)
 
     def cost(self, session_id: str, *, tree: bool = False) -> SessionCost:
         """Return what a session cost, summed now from its ledger; with *tree*, inclusive too.
 
-        No roll-up is stored anywhere, so sums over all sessions count nothing twice.
+        No roll-up is stored anywhere, so sums over all sessions count nothing twice. Raises as
+        :meth:`tree` does.
         """
         ids.check_session_id(session_id)
-        if not tree:
-            info, own = self._read_one(session_id)
-            return SessionCost(
-                session_id=session_id,
-                own=own,
-                inclusive=None,
-                sessions=1,
-                unreadable=(),
-                incomplete=(session_id,) if info.incomplete else (),
-            )
-        nodes = self.tree(session_id)
-        return SessionCost(
-            session_id=session_id,
-            own=nodes.nodes[0].own,
-            inclusive=nodes.nodes[0].inclusive,
-            sessions=len(nodes.nodes),
-            unreadable=nodes.unreadable,
-            incomplete=nodes.incomplete,
-        )
+        questions = self._cross_session()
+        return questions.tree_cost(session_id) if tree else questions.cost(session_id)
 
     def cost_by(
         self,
@@ -401,69 +384,33 @@ class StateBackend:
         session_ids: Iterable[str] | None = None,
         tree: bool = False,
     ) -> CostReport:
-        """Return the spend of these sessions (None: all) by group, the dearest group first.
+        """Return the spend of these sessions (None: all) by group, the highest cost first.
 
-        With *tree*, their descendants are in as well, each session once. A day is the UTC date of
-        the event that caused the spend, as stored.
+        With *tree*, their descendants are included, each session once. A day is the UTC date of
+        the event that caused the spend, as stored. Raises :class:`InvalidValue`, and for each of
+        the *session_ids* as :meth:`tree` does.
         """
-        if not isinstance(by, str) or by not in aggregates.GROUPINGS:
-            raise InvalidValue("by", f"{by!r} is not one of: {', '.join(aggregates.GROUPINGS)}")
-        stems = _distinct_ids(session_ids)
-        from statebackend.catalogue import query
-
-        lacking = _Lacking()
-        for stem in stems or ():
-            self._read_one(stem)
-        if stems is not None and tree:
-            sessions, bad = self._totals(stems)
-            lacking.unreadable.extend(bad)
-            stems = descendants(sessions, stems)
-        sums: dict[str, list[CostTotals]] = {}
-        for one in lacking.read_from(self._each(query.groups(by), stems)):
-            for key, totals in one:
-                sums.setdefault(key, []).append(totals)
-        groups = [CostGroup(key=key, totals=rows.add_totals(parts)) for key, parts in sums.items()]
-        groups.sort(key=lambda group: (-(group.totals.cost_usd or 0.0), group.key))
-        return CostReport(
-            groups=tuple(groups),
-            unreadable=tuple(lacking.unreadable),
-            incomplete=tuple(lacking.incomplete),
-        )
+        groupings = get_args(CostGrouping)
+        if by not in groupings:
+            raise InvalidValue("by", f"{by!r} is not one of: {', '.join(groupings)}")
+        chosen = _distinct_ids(session_ids)
+        for session_id in chosen or ():
+            ids.check_session_id(session_id)
+        return self._cross_session().cost_by(by, chosen, with_descendants=tree)
 
     def plan_rules(self) -> PlanRules:
-        """Return how often each rule took each decision, over all sessions."""
-        from statebackend.catalogue import query
+        """Return how often each rule took each decision, over all sessions.
 
-        counts: dict[tuple[str, str], int] = {}
-        lacking = _Lacking()
-        for one in lacking.read_from(self._each(query.plan_rules())):
-            for decided_by, decision, count in one:
-                key = (decided_by, decision)
-                counts[key] = counts.get(key, 0) + count
-        rules = [
-            PlanRule(decided_by=decided_by, decision=decision, count=count)
-            for (decided_by, decision), count in counts.items()
-        ]
-        rules.sort(key=lambda rule: (-rule.count, rule.decided_by, rule.decision))
-        return PlanRules(
-            rules=tuple(rules),
-            unreadable=tuple(lacking.unreadable),
-            incomplete=tuple(lacking.incomplete),
-        )
+        Raises :class:`StorageError` when the folder cannot be listed.
+        """
+        return self._cross_session().plan_rules()
 
     def referenced_producers(self) -> ReferencedProducers:
-        """Return every plug-in build that a session refers to: what a cache must keep."""
-        from statebackend.catalogue import query
+        """Return every plug-in build that a session refers to: what a cache must keep.
 
-        referenced: set[tuple[str, str, str]] = set()
-        lacking = _Lacking()
-        for one in lacking.read_from(self._each(query.producers())):
-            referenced.update(one)
-        return ReferencedProducers(
-            producers=tuple(Producer(*one) for one in sorted(referenced)),
-            unreadable=tuple(lacking.unreadable),
-            incomplete=tuple(lacking.incomplete),
-        )
+        Raises :class:`StorageError` when the folder cannot be listed.
+        """
+        return self._cross_session().referenced_producers()
 
     def search(
         self,
@@ -478,17 +425,18 @@ class StateBackend:
         until: datetime | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> SearchResult:
-        """Return the events whose text holds all the *words*, at most *limit* (None: all).
+        """Return the events whose text contains all the *words*, at most *limit* (None: all).
 
-        The best come first, of equally good ones the newest. *words* is plain text; what is in
-        double quotes is looked for as a phrase. Without a letter or digit, nothing is found. Only
-        events that meet every filter count: *producer* is a :class:`Producer`, or a text such as
+        The best come first, of equally good ones the newest. *words* is plain text; a part in
+        double quotes is searched as a phrase. Without a letter or digit, nothing matches. Only
+        events that match every filter count: *producer* is a :class:`Producer`, or a text such as
         ``name``, ``category/name`` or ``category/name@version``; *since* (inclusive) and *until*
-        (exclusive) go by the event's time.
+        (exclusive) compare the event's time.
 
-        The index is the catalogue's, and is brought up to date first; *progress* hears of how many
-        sessions, then events, of how many. Raises :class:`InvalidValue`, :class:`SessionNotFound`
-        for one of the *session_ids*, and :class:`StorageError` when there can be no index.
+        The index is in the catalogue and is brought up to date first; *progress* is called with
+        how many sessions, then events, are done, and of how many. Raises :class:`InvalidValue`,
+        :class:`SessionNotFound` for one of the *session_ids*, and :class:`StorageError` when there
+        can be no index.
         """
         from statebackend.catalogue import search
         from statebackend.catalogue.words import phrases
@@ -497,119 +445,29 @@ class StateBackend:
             raise InvalidValue("words", f"must be text, not {type(words).__name__}")
         if limit is not None:
             validation.check_integer("limit", limit)
-        if isinstance(session_ids, str):
-            raise InvalidValue("session_ids", "must be several ids, such as [session_id]")
         if profile is not None:
             validation.check_text("profile", profile, empty=True)
         if isinstance(producer, str):
             validation.check_text("producer", producer)
         elif producer is not None and not isinstance(producer, Producer):
             raise InvalidValue("producer", "must be a Producer or a text")
+        chosen = _distinct_ids(session_ids)
         query = search.Query(
             phrases(words),
             limit,
             kind if kind is None else validation.check_word("kind", EventKind, kind),
             producer,
             profile,
-            None if session_ids is None else [*map(ids.check_session_id, session_ids)],
+            None if chosen is None else [*map(ids.check_session_id, chosen)],
             None if since is None else timestamps.to_text(timestamps.normalize("since", since)),
             None if until is None else timestamps.to_text(timestamps.normalize("until", until)),
         )
         return search.search(self.directory, query, progress)
 
-    def _across(self) -> Across:
-        from statebackend.bulk.across import Across
+    def _cross_session(self) -> CrossSession:
+        from statebackend.bulk.cross_session import CrossSession
 
-        return Across(self.directory, catalogue=self._uses_catalogue)
-
-    def _each(
-        self, question: Question[tuple[SessionInfo, _T]], stems: builtins.list[str] | None = None
-    ) -> Iterable[tuple[SessionInfo, _T] | BadSession]:
-        if stems is None:
-            return self._across().each(question)
-        if len(stems) <= _LOOKED_AT_FIRST:
-            return scan.read_each(self.directory, question.read, stems)
-        place = {stem: number for number, stem in enumerate(stems)}
-        from statebackend.catalogue.query import session_id
-
-        return self._across().ask(
-            question, lambda each: sorted(each, key=lambda one: place[session_id(one)]), stems
-        )
-
-    def _totals(
-        self, roots: builtins.list[str] | None
-    ) -> tuple[builtins.list[tuple[SessionInfo, CostTotals]], builtins.list[BadSession]]:
-        """Return all sessions with their sums, or at least those that the trees of *roots* need."""
-        from statebackend.catalogue import query
-
-        across = self._across()
-        if roots is not None and (found := across.below(roots)) is not None:
-            return found
-        sessions: list[tuple[SessionInfo, CostTotals]] = []
-        bad: list[BadSession] = []
-        for one in across.each(query.totals()):
-            if isinstance(one, BadSession):
-                bad.append(one)
-            else:
-                sessions.append(one)
-        return sessions, bad
-
-    def _read_one(self, session_id: str) -> tuple[SessionInfo, CostTotals]:
-        """Read one session, raising what a listing would only flag."""
-        ids.check_session_id(session_id)
-        for one in scan.read_each(self.directory, scan.read_totals, [session_id]):
-            if isinstance(one, BadSession):
-                raise one.error
-            return one
-        raise SessionNotFound(session_id, self.directory)
-
-
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """What a session must be to be listed; None and False ask for nothing."""
-
-    status: str | None
-    profile: str | None
-    parent_session_id: str | None
-    roots: bool
-
-    @property
-    def all_match(self) -> bool:
-        """Tell whether it asks for nothing."""
-        return self == _Filter(None, None, None, roots=False)
-
-    def question(self) -> Question[SessionInfo]:
-        """Return what to ask the catalogue, which leaves most others out by itself."""
-        from statebackend.catalogue import query
-
-        return query.summary(**asdict(self))
-
-    def __call__(self, one: SessionInfo | BadSession) -> bool:
-        return isinstance(one, BadSession) or (
-            (self.status is None or one.status == self.status)
-            and (self.profile is None or one.profile == self.profile)
-            and (self.parent_session_id is None or one.parent_session_id == self.parent_session_id)
-            and not (self.roots and one.parent_session_id is not None)
-        )
-
-
-class _Lacking:
-    """What a result over several sessions lacks: files left out, and sessions that lost rows."""
-
-    def __init__(self) -> None:
-        self.unreadable: list[BadSession] = []
-        self.incomplete: list[str] = []
-
-    def read_from(self, found: Iterable[tuple[SessionInfo, _T] | BadSession]) -> Iterator[_T]:
-        """Return what was read of each session, noting what is not whole."""
-        for one in found:
-            if isinstance(one, BadSession):
-                self.unreadable.append(one)
-                continue
-            info, result = one
-            if info.incomplete:
-                self.incomplete.append(info.session_id)
-            yield result
+        return CrossSession(self.directory, catalogue=self._uses_catalogue)
 
 
 def _distinct_ids(session_ids: Iterable[str] | None) -> list[str] | None:
@@ -623,23 +481,13 @@ def _distinct_ids(session_ids: Iterable[str] | None) -> list[str] | None:
     return distinct
 
 
-def _after(stems: list[str], cursor: str | None) -> list[str]:
-    """Return what is listed behind *cursor*, or its place if it was deleted meanwhile."""
-    if cursor is None:
-        return stems
-    if not isinstance(cursor, str) or not cursor or "/" in cursor or "\0" in cursor:
-        raise InvalidValue("after", f"{cursor!r} can be the session_id of no listed session")
-    place = scan.in_order(cursor)
-    return stems[bisect_left(stems, True, key=lambda stem: scan.in_order(stem) < place) :]
+def _check_cursor(after: str | None) -> str | None:
+    if after is not None and (
+        not isinstance(after, str) or not after or "/" in after or "\0" in after
+    ):
+        raise InvalidValue("after", f"{after!r} can be the session_id of no listed session")
+    return after
 
 
-def _between(stems: list[str], since: datetime | None, until: datetime | None) -> list[str]:
-    if since is not None or until is not None:
-        stems = [stem for stem in stems if ids.is_session_id(stem)]
-    if since is not None:
-        first = ids.time_prefix(timestamps.normalize("since", since))
-        stems = [stem for stem in stems if stem[:10] >= first]
-    if until is not None:
-        end = ids.time_prefix(timestamps.normalize("until", until))
-        stems = [stem for stem in stems if stem[:10] < end]
-    return stems
+def _id_prefix(field: str, moment: datetime | None) -> str | None:
+    return None if moment is None else ids.time_prefix(timestamps.normalize(field, moment))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from statebackend import InvalidValue, SessionNotFound, SessionUnreadable, StateBackend
+from statebackend.bulk.cross_session import CrossSession
 from statebackend.values.recorded import CostTotals
 from tests.session_files import (
     MODEL,
@@ -231,11 +232,11 @@ def test_a_session_that_goes_between_two_readings_is_in_its_tree(
     """A program may remove or move a file at any moment."""
     with backend.create("default") as session:
         session_id = session.session_id
-    totals = StateBackend._totals
+    totals = CrossSession._totals
 
-    def gone(self: StateBackend, roots: list[str] | None) -> Any:
+    def gone(self: CrossSession, roots: list[str] | None) -> Any:
         session.path.unlink()
         return totals(self, roots)
 
-    monkeypatch.setattr(StateBackend, "_totals", gone)
+    monkeypatch.setattr(CrossSession, "_totals", gone)
     assert [node.session.session_id for node in backend.tree(session_id).nodes] == [session_id]

@@ -1,4 +1,4 @@
-"""The text of a payload, whatever it holds, and extractors that other packages bring."""
+"""The text of any payload, and the extractors of other packages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def varint(value: int) -> bytes:
     ],
 )
 def test_text_and_json(payload: bytes, text: str) -> None:
-    """Strings without their keys, also of JSON within JSON; plain text as it is."""
+    """JSON strings without keys, also of JSON within JSON; plain text unchanged."""
     assert text_of(payload) == text
 
 
@@ -72,8 +72,8 @@ def test_text_and_json(payload: bytes, text: str) -> None:
         "iVBORw0KGgo" * 40,
     ],
 )
-def test_what_nobody_looks_for_is_left_out(value: str) -> None:
-    """Ids, digests, times and encoded bytes, as whole values; encoded bytes also within text."""
+def test_ids_digests_times_and_encoded_bytes_are_left_out(value: str) -> None:
+    """As whole values; encoded bytes also within text."""
     assert text_of(json.dumps({"id": value, "text": "kept"}).encode()) == "kept"
     if len(value) > 100:
         assert text_of(f"before {value} behind".encode()).split() == ["before", "behind"]
@@ -94,8 +94,8 @@ def test_what_nobody_looks_for_is_left_out(value: str) -> None:
         "fix-the-cache-" * 30,
     ],
 )
-def test_words_are_no_ids(value: str) -> None:
-    """Names, paths and long words stay."""
+def test_words_are_not_ids(value: str) -> None:
+    """Names, paths and long words are kept."""
     assert text_of(json.dumps([value]).encode()) == value
 
 
@@ -109,21 +109,21 @@ def test_words_are_no_ids(value: str) -> None:
         (b'{"a": "x"}\n{"b": "y', "x\ny"),
     ],
 )
-def test_what_was_cut(payload: bytes, text: str) -> None:
-    """A payload that ends anywhere still gives its text up to there."""
+def test_a_truncated_payload(payload: bytes, text: str) -> None:
+    """It gives its text up to the end."""
     assert text_of(payload) == text
 
 
 def test_protobuf() -> None:
-    """Fields that are text, in nested messages too, but neither numbers nor other bytes."""
+    """Text fields, also in nested messages, but neither numbers nor other bytes."""
     inner = field(1, b"inner text") + b"\x10\x96\x01" + field(3, bytes(range(128, 140)))
     message = field(1, b"hello\tworld") + field(2, inner) + b"\x19" + bytes(8) + b"\x25" + bytes(4)
     message += field(5, b"") + field(6, b'{"key": "json inside"}')
     assert text_of(message).split("\n") == ["hello\tworld", "inner text", "json inside"]
 
 
-def test_a_cut_message_of_protobuf() -> None:
-    """A large one counts up to the cut, a small one must end where it says."""
+def test_a_truncated_protobuf_message() -> None:
+    """A large one is read up to its end, a small one must be complete."""
     large = field(1, b"first \x00\xff") + field(2, b"begins " + b"word " * 300_000)
     assert text_of(large[:MOST_BYTES]).startswith("begins word word")
     assert text_of(field(1, b"\x00\x01" * 8) + field(2, b"x" * 100)[:-1]) == ""
@@ -131,7 +131,7 @@ def test_a_cut_message_of_protobuf() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_binary_has_no_text(seed: int) -> None:
-    """Neither noise nor images; and nothing ever raises."""
+    """Neither random bytes nor images, and none raises an error."""
     noise = random.Random(seed).randbytes(random.Random(seed).randint(1, 3000))
     assert len(text_of(noise)) < 6
     assert text_of(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + noise * 2) == ""
@@ -140,7 +140,7 @@ def test_binary_has_no_text(seed: int) -> None:
 
 
 def test_a_few_damaged_bytes_do_not_matter() -> None:
-    """Output that another program cut or wrote in an old encoding is still text."""
+    """Output that another program truncated or wrote in an old encoding is still text."""
     assert "good and long" in text_of("caf\xe9 is good and long, an old encoding".encode("latin-1"))
     assert text_of("café!".encode("latin-1")) == "caf\ufffd!"
     assert text_of("Größe".encode("latin-1")) == "Gr\ufffd\ufffde"
@@ -161,14 +161,14 @@ def test_a_few_damaged_bytes_do_not_matter() -> None:
         b"a" * 199 + b" " + b"b+" * 99 + b" " * 100_000,
     ],
 )
-def test_nothing_in_a_payload_raises(payload: bytes) -> None:
-    """What is deep, repeated, or half a character, is taken as far as it goes."""
+def test_no_payload_raises_an_error(payload: bytes) -> None:
+    """Deep nesting, repeated keys and lone surrogates included."""
     text = Extractors().text(event(payload))
     text.encode()
     assert len(text) <= MOST_CHARACTERS
 
 
-def test_the_text_has_a_bound() -> None:
+def test_the_text_has_a_maximum_length() -> None:
     """65,536 characters."""
     assert len(Extractors().text(event(b"word " * 100_000))) == MOST_CHARACTERS
 
@@ -177,7 +177,7 @@ def test_the_text_has_a_bound() -> None:
 
 
 def test_an_extractor_is_chosen_by_its_schema_version() -> None:
-    """Exactly that one; all others get the default."""
+    """Only for exactly that version; all others use the default."""
     known = Extractors()
     known.register("7", lambda event: f"seven {event.kind} {len(event.payload)}")
     assert known.text(event(b"abc", "7")) == "seven tool_result 3"
@@ -185,8 +185,8 @@ def test_an_extractor_is_chosen_by_its_schema_version() -> None:
     assert known.resolve("8") is None
 
 
-def test_a_faulty_extractor_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    """The default takes its place; one warning is logged, without a word of the payload."""
+def test_a_faulty_extractor_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The default is used, and one warning is logged, without the payload."""
     known = Extractors()
 
     def failing(event: Event) -> str:
@@ -204,17 +204,17 @@ def test_a_faulty_extractor_does_no_harm(caplog: pytest.LogCaptureFixture) -> No
     assert all(record.exc_info is None for record in caplog.records)
 
 
-def test_half_characters_of_an_extractor_are_replaced() -> None:
+def test_lone_surrogates_of_an_extractor_are_replaced() -> None:
     """They could not be stored."""
     known = Extractors()
     known.register("half", lambda _event: "a\ud83db")
     assert known.text(event(b"", "half")) == "a\ufffdb"
 
 
-def test_installed_packages_bring_extractors(
+def test_installed_packages_provide_extractors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By entry points; one that cannot be loaded is told, and does not stop the others."""
+    """By entry points; one that cannot be loaded is logged and does not stop the others."""
     package = tmp_path / "brought-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
@@ -274,13 +274,13 @@ BLOCKS = [
     ],
 )
 def test_each_kind_of_an_imported_line_has_its_own_part(kind: EventKind, text: str) -> None:
-    """A line makes several events, and only what was said or done is text: no ids, no models."""
+    """A line makes several events, whose texts have neither ids nor models."""
     payload = line(BLOCKS, toolUseResult={"stdout": "a commit"})
     assert Extractors().text(event(payload, "claude-code-jsonl", kind)) == text
 
 
 def test_other_imported_lines() -> None:
-    """Prompts, several lines, attachments, errors of hooks, and what is no record."""
+    """Prompts, several lines, attachments, errors of hooks, and values that are not records."""
     known = Extractors()
 
     def text(*lines: bytes, kind: EventKind = EventKind.MESSAGE) -> str:

@@ -1,4 +1,4 @@
-"""The catalogue's file: made anew whenever it is of no use, and done without where it cannot be."""
+"""The catalogue's file: rebuilt if it cannot be used, and optional where it cannot be created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend, StorageBusy, StorageError
-from statebackend.bulk import across
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue, file
 from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
 from statebackend.catalogue.state import state_of
@@ -30,7 +30,7 @@ from tests.session_files import call, damage_page, full, listing, new, path_of, 
 
 @pytest.fixture
 def catalogue(backend: StateBackend) -> Catalogue:
-    """Return the catalogue of a folder with two sessions, made."""
+    """Return the filled catalogue of a folder with two sessions."""
     full(backend)
     new(backend, events=2)
     made = Catalogue(backend.directory)
@@ -39,18 +39,18 @@ def catalogue(backend: StateBackend) -> Catalogue:
 
 
 def entries(catalogue: Catalogue) -> int:
-    """Return how many sessions are in the file as it is."""
+    """Count the sessions in the file."""
     ((count,),) = sql(catalogue.path, "SELECT count(*) FROM sessions")
     return int(count)
 
 
 def of_another_folder(path: Path) -> None:
-    """Let it say that it is of another folder, as if two had one digest."""
+    """Store another folder's path in it, as if two paths had the same digest."""
     sql(path, "UPDATE folder SET directory = x'2f746d70'")
 
 
 def cut_within(path: Path) -> None:
-    """Cut the file within a page, and take its log."""
+    """Truncate the file within a page, and remove its WAL."""
     sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     path.write_bytes(path.read_bytes()[:-1000])
 
@@ -68,23 +68,23 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", SPOILERS)
-def test_what_is_of_no_use_is_made_anew(
+def test_an_unusable_file_is_rebuilt(
     backend: StateBackend, catalogue: Catalogue, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """Never migrated, never an error; the log has a warning."""
+    """It is never migrated and never an error; a warning is logged."""
     SPOILERS[name](catalogue.path)
     with caplog.at_level(logging.WARNING, "statebackend"):
         assert not differences(backend, [*backend.ids()])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "it is made anew" in caplog.text
+    assert "rebuilding it" in caplog.text
     assert entries(catalogue) == 2
     assert state_of(backend.directory).schema == NUMBER
 
 
-def test_damage_that_shows_late_is_no_answer_either(
+def test_damage_found_during_a_question_is_repaired(
     backend: StateBackend, catalogue: Catalogue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A page that is met in the middle of a question: the question is asked again of a new file."""
+    """The catalogue is rebuilt, and the question asked again."""
     sql(catalogue.path, "PRAGMA wal_checkpoint(TRUNCATE)")
     damage_page(catalogue.path, "plan_rules")
     rules = backend.plan_rules()
@@ -92,23 +92,25 @@ def test_damage_that_shows_late_is_no_answer_either(
     assert "the catalogue is damaged" in caplog.text
 
 
-def test_a_missing_one_is_made_without_a_word(
+def test_a_missing_file_is_created_without_a_warning(
     backend: StateBackend, catalogue: Catalogue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who deletes it need not be told that it was deleted."""
+    """Deleting it is allowed."""
     catalogue.path.unlink()
     catalogue.refresh()
     assert entries(catalogue) == 2
     assert not caplog.records
 
 
-def test_small_folders_have_none(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is made when a folder has many sessions, and not for a listing of the newest."""
+def test_small_folders_have_no_catalogue(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created for a folder with many sessions, but not to list the newest."""
     full(backend)
     catalogue = Catalogue(backend.directory)
     backend.tree()
     assert not catalogue.is_there()
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     backend.list()
     list(backend.scan())
     StateBackend(backend.directory, catalogue=False).tree()
@@ -117,24 +119,24 @@ def test_small_folders_have_none(backend: StateBackend, monkeypatch: pytest.Monk
     assert catalogue.is_there()
 
 
-def test_where_nothing_can_be_written_files_are_read(
+def test_without_a_writable_cache_files_are_read(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No folder for it: the answers are the same, and asking for it alone says what is wrong."""
+    """The answers are the same; using the catalogue itself raises an error."""
     full(backend)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     assert not differences(backend, [*backend.ids()], usable=False)
     with pytest.raises(StorageError):
         Catalogue(backend.directory).refresh()
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_it_never_lies_among_the_sessions(
+def test_it_is_never_among_the_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
-    """Where the cache folder is the sessions' folder, by a link or not, there is none."""
+    """If the cache folder is the sessions' folder, directly or by a link, there is no catalogue."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     backend = StateBackend(tmp_path / ("sessions" if linked else "agent"))
     full(backend)
@@ -143,13 +145,13 @@ def test_it_never_lies_among_the_sessions(
     before = listing(backend.directory)
     with pytest.raises(StorageError, match="among the sessions"):
         Catalogue(backend.directory).refresh()
-    monkeypatch.setattr(across, "MADE_FROM", 1)
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
     assert not differences(backend, [*backend.ids()], usable=False)
     assert listing(backend.directory) == before
 
 
-def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Path) -> None:
-    """It may lead to a session, whose log would be folded in; it is told, and then replaced."""
+def test_a_symbolic_link_is_not_followed(backend: StateBackend, tmp_path: Path) -> None:
+    """It may lead to a session, whose WAL would be checkpointed; it is reported, then replaced."""
     with StateBackend(tmp_path / "made").create("default") as session:
         call(session)
         files = files_of(session.path)
@@ -158,7 +160,7 @@ def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Pa
     catalogue = Catalogue(backend.directory)
     catalogue.path.parent.mkdir(parents=True, exist_ok=True)
     catalogue.path.symlink_to(target)
-    assert state_of(backend.directory).problem == "is a link"
+    assert state_of(backend.directory).problem == "is a symbolic link"
     catalogue.refresh()
     assert not catalogue.path.is_symlink()
     assert files_of(target) == files
@@ -167,8 +169,8 @@ def test_a_link_in_its_place_is_not_followed(backend: StateBackend, tmp_path: Pa
 _FULL = """
     import resource, sys
     from statebackend import StateBackend
-    from statebackend.bulk import across
-    across.MADE_FROM = 1
+    from statebackend.bulk import cross_session
+    cross_session.CATALOGUE_FROM = 1
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
     backend = StateBackend(sys.argv[1])
     scanning = StateBackend(sys.argv[1], catalogue=False)
@@ -179,7 +181,7 @@ _FULL = """
 
 
 def test_a_full_disk_means_a_scan(backend: StateBackend) -> None:
-    """Whatever part of it could be written."""
+    """However much of the catalogue could be written."""
     for _ in range(30):
         full(backend)
     run_python(_FULL, backend.directory)
@@ -187,8 +189,8 @@ def test_a_full_disk_means_a_scan(backend: StateBackend) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 100, 4096, 8192, 20_000, 45_000])
-def test_what_does_not_fit_is_taken_away(backend: StateBackend, room: int) -> None:
-    """One that could not be made leaves nothing on the full disk; with room, it is made."""
+def test_a_file_that_does_not_fit_is_removed(backend: StateBackend, room: int) -> None:
+    """A failed creation leaves nothing on the full disk; with room, it succeeds."""
     full(backend)
     path = Catalogue(backend.directory).path
     with file_size_limit(room), pytest.raises(StorageError):
@@ -198,23 +200,23 @@ def test_what_does_not_fit_is_taken_away(backend: StateBackend, room: int) -> No
     assert list(path.parent.glob(f"{path.name}*")) == [path]
 
 
-def test_one_that_is_being_made_is_not_waited_for_without_end(
+def test_waiting_for_a_builder_has_a_limit(
     backend: StateBackend, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that stopped in the middle keeps nobody: the files are read."""
+    """If the building process stops halfway, the others read the files."""
     catalogue.path.unlink()
     monkeypatch.setattr(file, "_BUILDING_TIMEOUT_S", 0.05)
-    with file._alone(catalogue.path, backend.directory):
+    with file._lock_building(catalogue.path, backend.directory):
         with pytest.raises(StorageBusy):
             catalogue.refresh()
-        monkeypatch.setattr(across, "MADE_FROM", 1)
+        monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 1)
         assert not differences(backend, [*backend.ids()][:1], usable=False)
 
 
-def test_another_writer_is_not_waited_for_without_end(
+def test_waiting_for_a_writer_has_a_limit(
     backend: StateBackend, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has its write lock for long makes the others read the files."""
+    """If a process holds the write lock for long, the others read the files."""
     monkeypatch.setattr(file, "_BUSY_TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(catalogue.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -235,8 +237,8 @@ _REFRESHING = """
 
 
 @pytest.mark.crash
-def test_it_may_be_killed_at_any_moment(backend: StateBackend, tmp_path: Path) -> None:
-    """While it is made, filled or put in place; who comes next finds a good one or makes it."""
+def test_a_process_may_be_killed_at_any_moment(backend: StateBackend, tmp_path: Path) -> None:
+    """The next process finds a usable catalogue, or builds one."""
     for _ in range(12):
         new(backend, events=1)
     time.sleep(0.11)
@@ -256,7 +258,7 @@ def test_it_may_be_killed_at_any_moment(backend: StateBackend, tmp_path: Path) -
 
 
 def test_threads_and_processes_may_refresh_at_once(backend: StateBackend) -> None:
-    """Beside a writer, while it is thrown away now and then: each answer is a good one."""
+    """Also beside a writer, and while it is rebuilt now and then: every answer is right."""
     for _ in range(5):
         full(backend)
     catalogue = Catalogue(backend.directory)
@@ -283,7 +285,7 @@ def test_threads_and_processes_may_refresh_at_once(backend: StateBackend) -> Non
     assert sql(catalogue.path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_folder_that_was_moved_has_another(backend: StateBackend, catalogue: Catalogue) -> None:
+def test_a_moved_folder_has_another_catalogue(backend: StateBackend, catalogue: Catalogue) -> None:
     """The file is named by the folder's path."""
     moved = backend.directory.rename(backend.directory.with_name("moved"))
     other = Catalogue(moved)
@@ -292,8 +294,8 @@ def test_a_folder_that_was_moved_has_another(backend: StateBackend, catalogue: C
     assert entries(other) == 2
 
 
-def test_its_state_is_told_without_making_it(backend: StateBackend) -> None:
-    """None, then its size and contents, then what is wrong with it."""
+def test_reading_its_state_does_not_create_it(backend: StateBackend) -> None:
+    """No size, then its size and contents, then its problem."""
     session_id = full(backend)
     catalogue = Catalogue(backend.directory)
     state = state_of(backend.directory)

@@ -1,4 +1,4 @@
-"""Words are compared without case, accents and width, by SQLite and by this package alike."""
+"""SQLite and this package find the same words, without case, accents and width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 import pytest
 
-from statebackend.catalogue import folding
+from statebackend.catalogue import folding, text_schema
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +18,14 @@ def index() -> Iterator[sqlite3.Connection]:
     """Return an index with this package's tokenizer, and a table of its words."""
     with closing(sqlite3.connect(":memory:")) as driver:
         driver.execute(
-            f'CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = "{folding.TOKENIZER}")'
+            f'CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = "{text_schema.TOKENIZER}")'
         )
         driver.execute("CREATE VIRTUAL TABLE words USING fts5vocab(texts, instance)")
         yield driver
 
 
 def by_sqlite(index: sqlite3.Connection, texts: Iterable[str]) -> dict[int, list[str]]:
-    """Return the words that SQLite's tokenizer makes of each text."""
+    """Return the words that SQLite's tokenizer finds in each text."""
     index.execute("DELETE FROM texts")
     index.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", enumerate(texts))
     found = defaultdict(list)
@@ -35,14 +35,14 @@ def by_sqlite(index: sqlite3.Connection, texts: Iterable[str]) -> dict[int, list
 
 
 def characters() -> Iterator[str]:
-    """Return every character of the first planes, in context, but for the large blocks of Han."""
+    """Return every character of the first planes in context, without the large blocks of Han."""
     for code in (*range(0x20, 0x3400), *range(0xA000, 0xAC80), *range(0xF900, 0x1FB00)):
         if not 0xD800 <= code < 0xF900:
             yield f"a{chr(code)}B"
 
 
-def test_sqlite_makes_the_same_words_of_what_is_left_to_it(index: sqlite3.Connection) -> None:
-    """For every character that is plain, a folded query fits what the tokenizer made of a text."""
+def test_sqlite_finds_the_same_words_in_plain_text(index: sqlite3.Connection) -> None:
+    """For every plain character, the tokenizer finds the words of the folded query."""
     texts = [text for text in characters() if folding.is_plain(text)]
     assert len(texts) > 3000
     found = by_sqlite(index, texts)
@@ -50,8 +50,8 @@ def test_sqlite_makes_the_same_words_of_what_is_left_to_it(index: sqlite3.Connec
     assert differing == []
 
 
-def test_sqlite_makes_the_same_words_of_what_was_folded(index: sqlite3.Connection) -> None:
-    """Every other character goes in so that the tokenizer need only part the words."""
+def test_sqlite_finds_the_same_words_in_folded_text(index: sqlite3.Connection) -> None:
+    """Every other character is folded so that the tokenizer only has to split words."""
     texts = [text for text in characters() if not folding.is_plain(text)]
     found = by_sqlite(index, map(folding.fold, texts))
     differing = [text for number, text in enumerate(texts) if found[number] != folding.tokens(text)]
@@ -81,7 +81,7 @@ def test_sqlite_makes_the_same_words_of_what_was_folded(index: sqlite3.Connectio
     ],
 )
 def test_words(text: str, words: list[str]) -> None:
-    """What people take for the same word is the same, however it is encoded."""
+    """A word is the same in every encoding and spelling that readers take for the same."""
     assert folding.tokens(text) == words
     assert folding.tokens(normalize("NFD", text)) == words
 
@@ -90,8 +90,8 @@ def test_words(text: str, words: list[str]) -> None:
     "text",
     ["Foo_bar: BAZ 12", "Café cafe\u0301", "日本語abc วัด", "co\u00adop 👍🏽", "ｶﾞ は\u3099"],
 )
-def test_where_words_are(text: str) -> None:
-    """The places are those of the text as it is shown, and the words the same as the query's."""
+def test_places_of_words(text: str) -> None:
+    """The places are those in the original text, and the words those of the query."""
     found = list(folding.words(text))
     assert [token for _start, _end, tokens in found for token in tokens] == folding.tokens(text)
     for start, end, tokens in found:

@@ -1,4 +1,4 @@
-"""Questions to the catalogue: as exact as a scan where values are odd, and by an index."""
+"""Questions to the catalogue: the answers of a scan, also for foreign values, through indexes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from contextlib import closing
 import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend
-from statebackend import backend as backend_module
-from statebackend.catalogue import Catalogue, query
+from statebackend.catalogue import Catalogue
+from statebackend.catalogue.questions import plan_rules, producers, spend, summaries
+from statebackend.catalogue.questions.question import Question
+from statebackend.scanning import scan
+from statebackend.scanning.session_filter import SessionFilter
 from tests.answers import differences, plain
 from tests.session_files import (
     MODEL,
@@ -24,7 +27,7 @@ from tests.session_files import (
 
 
 def filled(backend: StateBackend) -> Catalogue:
-    """Return the catalogue of the folder, with entries that hold."""
+    """Return the catalogue of the folder, with entries that are relied on."""
     time.sleep(0.15)
     catalogue = Catalogue(backend.directory)
     catalogue.refresh()
@@ -46,8 +49,8 @@ def filled(backend: StateBackend) -> Catalogue:
         "depth = 9223372036854775807",
     ],
 )
-def test_odd_values_come_out_as_they_are(backend: StateBackend, change: str) -> None:
-    """What another program put into the row: words, times and numbers that are not ours."""
+def test_foreign_values_are_returned_unchanged(backend: StateBackend, change: str) -> None:
+    """Words, times and numbers that another program stored."""
     session_id = full(backend)
     new(backend, parent_session_id=session_id)
     sql(path_of(backend, session_id), f"UPDATE session_meta SET {change}")
@@ -64,8 +67,8 @@ def test_odd_values_come_out_as_they_are(backend: StateBackend, change: str) -> 
         "model_id = '', provider_name = 'π'",
     ],
 )
-def test_odd_sums_are_those_of_a_scan(backend: StateBackend, change: str) -> None:
-    """Also where they pass what one integer of SQLite holds."""
+def test_foreign_costs_are_summed_as_in_a_scan(backend: StateBackend, change: str) -> None:
+    """Also where a sum exceeds SQLite's integers."""
     session_id = full(backend)
     with backend.open(session_id) as session:
         session.set_status("running")
@@ -76,8 +79,8 @@ def test_odd_sums_are_those_of_a_scan(backend: StateBackend, change: str) -> Non
     assert not differences(backend, [session_id])
 
 
-def test_a_session_that_is_half_readable_is_asked_by_itself(backend: StateBackend) -> None:
-    """Its summary is good, its plan is not: each answer has what a scan could read."""
+def test_a_partly_readable_session_is_read_for_each_question(backend: StateBackend) -> None:
+    """Its summary is readable, its plan is not: each answer has what a scan can read."""
     root = full(backend)
     half = full(backend, parent_session_id=root)
     below = full(backend, parent_session_id=half)
@@ -90,11 +93,11 @@ def test_a_session_that_is_half_readable_is_asked_by_itself(backend: StateBacken
     assert not differences(backend, [root, half])
 
 
-def test_many_given_sessions_are_answered_in_their_order(
+def test_many_given_sessions_keep_their_order(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one look at the folder in place of a file each, with the same answer."""
-    monkeypatch.setattr(backend_module, "_LOOKED_AT_FIRST", 2)
+    """From the catalogue instead of a file each, with the same answer."""
+    monkeypatch.setattr(scan, "READ_FIRST", 2)
     root = full(backend)
     made = [full(backend, parent_session_id=root) for _ in range(6)]
     bad = path_of(backend, made[2])
@@ -110,16 +113,14 @@ def test_many_given_sessions_are_answered_in_their_order(
 @pytest.mark.parametrize(
     ("asked", "index"),
     [
-        (query.summary(parent_session_id="x"), "sessions_by_parent"),
-        (query.groups("day"), "costs_by_number"),
-        (query.plan_rules(), "plan_rules_by_number"),
-        (query.producers(), "producers_by_number"),
+        (summaries.question(SessionFilter(parent_session_id="x")), "sessions_by_parent"),
+        (spend.question("day"), "costs_by_number"),
+        (plan_rules.question(), "plan_rules_by_number"),
+        (producers.question(), "producers_by_number"),
     ],
 )
-def test_questions_go_by_an_index(
-    backend: StateBackend, asked: query.Question[object], index: str
-) -> None:
-    """None looks at all rows to find those of one session."""
+def test_questions_use_an_index(backend: StateBackend, asked: Question[object], index: str) -> None:
+    """None scans a table to find the rows of one session."""
     full(backend)
     statements: list[str] = []
     with closing(sqlite3.connect(filled(backend).path)) as driver:

@@ -1,4 +1,4 @@
-"""The catalogue follows the folder: what comes, changes and goes, and whose entry is kept."""
+"""The catalogue follows the folder: new, changed and deleted sessions, and reused entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend, StorageBusy
-from statebackend.catalogue import Catalogue, refresh, soundness
+from statebackend.catalogue import Catalogue, folder_state, refresh
+from statebackend.catalogue.transactions import transaction
 from tests.damage.bases import files_of, put
 from tests.session_files import call, full, new, path_of, sql
 
@@ -25,7 +26,7 @@ def entries(catalogue: Catalogue, columns: str = "stem") -> list[tuple[Any, ...]
         return driver.execute(f"SELECT {columns} FROM sessions ORDER BY stem").fetchall()
 
 
-def test_an_entry_says_what_the_session_says(backend: StateBackend) -> None:
+def test_an_entry_holds_what_the_session_holds(backend: StateBackend) -> None:
     """The row of its summary, its sums, its first prompt, and how many events it has."""
     session_id = full(backend)
     catalogue = Catalogue(backend.directory)
@@ -35,8 +36,8 @@ def test_an_entry_says_what_the_session_says(backend: StateBackend) -> None:
     ]
 
 
-def test_sessions_come_change_and_go(backend: StateBackend) -> None:
-    """The entries are those of the files in the folder, also of what is written right now."""
+def test_new_changed_and_deleted_sessions(backend: StateBackend) -> None:
+    """The entries are those of the files in the folder, also while one is written."""
     first = new(backend, events=2)
     catalogue = Catalogue(backend.directory)
     assert entries(catalogue, "stem, events") == [(first, 2)]
@@ -51,8 +52,8 @@ def test_sessions_come_change_and_go(backend: StateBackend) -> None:
     assert entries(catalogue, "stem, events, live") == [(second, 3, 0)]
 
 
-def test_a_number_is_a_file_as_long_as_it_grows(backend: StateBackend, tmp_path: Path) -> None:
-    """More events keep it; another file at the name, or one that lost events, gets a new one."""
+def test_a_session_keeps_its_number_while_it_grows(backend: StateBackend, tmp_path: Path) -> None:
+    """Another file under its name, or one that lost events, gets a new number."""
     session_id = new(backend, events=2)
     path = path_of(backend, session_id)
     early = path.read_bytes()
@@ -71,7 +72,7 @@ def test_a_number_is_a_file_as_long_as_it_grows(backend: StateBackend, tmp_path:
 def test_it_is_for_its_owner_only_and_outside_the_sessions(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """Nothing of it lies in the folder of the sessions."""
+    """The folder of the sessions has no file of it."""
     full(backend)
     catalogue = Catalogue(backend.directory)
     catalogue.refresh()
@@ -98,7 +99,7 @@ def test_it_is_for_its_owner_only_and_outside_the_sessions(
 def test_the_title_is_the_beginning_of_the_first_prompt(
     backend: StateBackend, payload: bytes, title: str | None
 ) -> None:
-    """In one line, from text or from JSON with one; None where the bytes are no text."""
+    """In one line, from text or from JSON that contains it; None if the bytes are not text."""
     with backend.create("default") as session:
         session.append_prompt(payload=payload, schema_version="1")
         session.append_prompt(payload=b"a later one", schema_version="1")
@@ -106,7 +107,7 @@ def test_the_title_is_the_beginning_of_the_first_prompt(
 
 
 def test_a_session_open_here_is_read_again(backend: StateBackend) -> None:
-    """Also one that is only read here: a scan has its own ways with those."""
+    """Also one that is only open for reading: a scan reads it the shared way."""
     session_id = full(backend)
     time.sleep(0.15)
     catalogue = Catalogue(backend.directory)
@@ -117,25 +118,28 @@ def test_a_session_open_here_is_read_again(backend: StateBackend) -> None:
     assert entries(catalogue, "mtime_ns IS NULL") == [(0,)]
 
 
-def test_what_was_read_just_after_a_change_is_not_relied_on(backend: StateBackend) -> None:
-    """A further change may leave the file's times as they are; later it is."""
+def test_an_entry_read_just_after_a_change_is_not_relied_on(
+    backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another change may leave the file's times as they are; later the entry is relied on."""
     new(backend)
     catalogue = Catalogue(backend.directory)
+    monkeypatch.setattr(folder_state, "_GRAIN_NS", 3600 * 10**9)
     assert entries(catalogue, "mtime_ns IS NULL") == [(1,)]
-    time.sleep(0.15)
+    monkeypatch.setattr(folder_state, "_GRAIN_NS", 0)
     assert entries(catalogue, "mtime_ns IS NULL") == [(0,)]
 
 
 def test_a_file_with_a_second_name_is_read_again(backend: StateBackend) -> None:
-    """It may be in the middle of a recovery, which a scan looks for each time."""
+    """It may be in the middle of a recovery, which a scan checks each time."""
     path = path_of(backend, new(backend))
     os.link(path, path.with_name("copy"))
     time.sleep(0.15)
     assert entries(Catalogue(backend.directory), "mtime_ns IS NULL") == [(1,)]
 
 
-def test_a_name_that_is_no_text_disturbs_no_answer(backend: StateBackend) -> None:
-    """Such a file is a bad one, as in a scan; the catalogue and its index stay as they are."""
+def test_a_name_that_is_not_utf8_affects_no_answer(backend: StateBackend) -> None:
+    """The file is a bad session, as in a scan; the catalogue and its index are unchanged."""
     session_id = new(backend, events=2)
     backend.search("0")
     catalogue = Catalogue(backend.directory)
@@ -143,7 +147,7 @@ def test_a_name_that_is_no_text_disturbs_no_answer(backend: StateBackend) -> Non
     Path(os.fsdecode(os.fsencode(backend.directory) + b"/caf\xe9.sqlite")).write_bytes(b"x" * 100)
     scanning = StateBackend(backend.directory, catalogue=False)
     for _ in range(2):
-        assert told(backend.list(roots=True, limit=None)) == told(
+        assert problems(backend.list(roots=True, limit=None)) == problems(
             scanning.list(roots=True, limit=None)
         )
         inclusive = scanning.cost(session_id, tree=True).inclusive
@@ -152,15 +156,13 @@ def test_a_name_that_is_no_text_disturbs_no_answer(backend: StateBackend) -> Non
     assert os.lstat(catalogue.path).st_ino == before
 
 
-def told(found: list[SessionInfo | BadSession]) -> list[tuple[str, str]]:
+def problems(answers: list[SessionInfo | BadSession]) -> list[tuple[str, str]]:
     """Return ids and problems of a listing."""
-    return [(one.session_id, getattr(one, "problem", "")) for one in found]
+    return [(one.session_id, getattr(one, "problem", "")) for one in answers]
 
 
-def test_an_index_that_says_something_else_makes_an_entry_void(
-    backend: StateBackend, tmp_path: Path
-) -> None:
-    """Beside a killed writer's log it tells which frames count; a scan reads it each time."""
+def test_a_changed_shm_makes_an_entry_invalid(backend: StateBackend, tmp_path: Path) -> None:
+    """It says which frames of a killed writer's WAL count; a scan reads it each time."""
     backend.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     other = StateBackend(tmp_path / "made")
     with other.create("default") as session:
@@ -176,36 +178,36 @@ def test_an_index_that_says_something_else_makes_an_entry_void(
     index.rename(tmp_path / "index")
     index.symlink_to(tmp_path / "index")
     scanning = StateBackend(backend.directory, catalogue=False)
-    assert told(list(backend.list(roots=True))) == told(list(scanning.list(roots=True)))
-    assert "-shm is not a regular file" in told(list(backend.list(roots=True)))[0][1]
+    assert problems(list(backend.list(roots=True))) == problems(list(scanning.list(roots=True)))
+    assert "-shm is not a plain file" in problems(list(backend.list(roots=True)))[0][1]
 
 
-def test_progress_is_told(backend: StateBackend) -> None:
-    """How many of how many files have been read; nothing when none need be."""
+def test_progress_is_reported(backend: StateBackend) -> None:
+    """How many files have been read, and of how many; no call if none is read."""
     for _ in range(3):
         new(backend)
     time.sleep(0.15)
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     catalogue = Catalogue(backend.directory)
-    catalogue.refresh(lambda done, of: told.append((done, of)))
-    catalogue.refresh(lambda done, of: told.append((done, of)))
-    assert told == [(3, 3)]
+    catalogue.refresh(lambda done, of: calls.append((done, of)))
+    catalogue.refresh(lambda done, of: calls.append((done, of)))
+    assert calls == [(3, 3)]
 
 
 def outdate(catalogue: Catalogue, columns: str = "size = 1", *values: object) -> None:
-    """Change its entries, as another process does that has read an older state."""
+    """Change its entries, as a process does that has read an older state."""
     with (
         closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
-        soundness.changing(driver, "entries"),
+        transaction(driver, "BEGIN IMMEDIATE"),
     ):
         driver.execute("UPDATE folder SET digest = NULL")
         driver.execute(f"UPDATE sessions SET {columns}", values)
 
 
-def test_a_folder_that_changes_without_end_is_given_up(
+def test_a_folder_that_keeps_changing_is_scanned(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process that takes each entry away: the caller scans instead."""
+    """Another process invalidates each entry: the caller scans instead."""
     new(backend)
     time.sleep(0.15)
     catalogue = Catalogue(backend.directory)
@@ -218,16 +220,16 @@ def test_a_folder_that_changes_without_end_is_given_up(
 
     monkeypatch.setattr(refresh, "_read", disturbed)
     outdate(catalogue)
-    with pytest.raises(StorageBusy, match="faster than the catalogue follows"):
+    with pytest.raises(StorageBusy, match="faster than the catalogue can be updated"):
         catalogue.refresh()
     assert len(backend.tree().nodes) == 1
     assert len(backend.tree(next(backend.ids())).nodes) == 1
 
 
-def test_an_older_reading_of_another_process_is_no_answer(
+def test_an_older_entry_of_another_process_is_read_again(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is put in between reading and answering is found, and read again."""
+    """An entry stored between reading and answering is noticed."""
     session_id = new(backend, events=1)
     time.sleep(0.15)
     catalogue = Catalogue(backend.directory)

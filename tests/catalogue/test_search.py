@@ -1,4 +1,4 @@
-"""Search finds what was said in any session, says what it could not look at, and writes nothing."""
+"""Search finds the text of any session, names files it cannot read, and writes to no session."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def say(session: Session, *texts: str, **given: Any) -> None:
         session.append_prompt(payload=text.encode(), schema_version="1", **given)
 
 
-def told(backend: StateBackend, *texts: str, **columns: Any) -> str:
-    """Make a session of prompts with these texts, and return its id."""
+def prompts(backend: StateBackend, *texts: str, **columns: Any) -> str:
+    """Create a session of prompts with these texts, and return its id."""
     with backend.create(**{"profile": "default", **columns}) as session:
         say(session, *texts)
         return session.session_id
 
 
-def found(backend: StateBackend, words: str, **filters: Any) -> list[int]:
+def hits(backend: StateBackend, words: str, **filters: Any) -> list[int]:
     """Return the sequences of the hits."""
     return [hit.sequence for hit in backend.search(words, **filters).hits]
 
 
 def test_a_payload_that_is_stored_as_a_number_or_text_is_found(backend: StateBackend) -> None:
-    """As a replay hands it out; no session of the folder is left out for it."""
+    """As a replay returns it; no session is left out because of it."""
     ids = [new(backend, events=1) for _ in range(4)]
     for session_id, payload in zip(ids[1:], ("123456", "1234.5", "'a text'"), strict=True):
         sql(path_of(backend, session_id), f"UPDATE events SET payload = {payload}")
@@ -69,8 +69,8 @@ def test_a_payload_that_is_stored_as_a_number_or_text_is_found(backend: StateBac
     assert only.hits == backend.search("123456").hits
 
 
-def test_a_hit_says_where_it_is(backend: StateBackend) -> None:
-    """Session, sequence, kind, producer, time, and some text with the words marked."""
+def test_a_hit_names_its_event(backend: StateBackend) -> None:
+    """Session, sequence, kind, producer and time, with a snippet that marks the words."""
     with backend.create("default") as session:
         say(session, "something else")
         session.append(
@@ -133,9 +133,9 @@ HARD = (
     ],
 )
 def test_words_are_plain_text(backend: StateBackend, words: str, sequences: list[int]) -> None:
-    """Nothing in them is a syntax, and nothing fails."""
-    told(backend, *HARD)
-    assert sorted(found(backend, words)) == sequences
+    """They have no syntax, and none raises an error."""
+    prompts(backend, *HARD)
+    assert sorted(hits(backend, words)) == sequences
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ def test_words_are_plain_text(backend: StateBackend, words: str, sequences: list
     ],
 )
 def test_scripts(backend: StateBackend, text: str, words: str) -> None:
-    """Words without spaces are found by any part; case, accents and width do not count."""
-    told(backend, "something else", text, "日 本", "ไ ท ย x")
-    assert 2 in found(backend, words)
+    """Scripts without spaces match by any part; case, accents and width are ignored."""
+    prompts(backend, "something else", text, "日 本", "ไ ท ย x")
+    assert 2 in hits(backend, words)
 
 
 def test_the_best_come_first_of_equals_the_newest(backend: StateBackend) -> None:
-    """By rank, then the newest session, then the latest event: always the same order."""
-    new_one = told(backend, "apple pear", started_at=START + timedelta(days=2))
+    """By rank, then the newest session, then the latest event."""
+    new_one = prompts(backend, "apple pear", started_at=START + timedelta(days=2))
     backend.search("apple")  # so the newer one is indexed first
-    old = told(backend, "apple pear", "apple pear", "apple apple", started_at=START)
+    old = prompts(backend, "apple pear", "apple pear", "apple apple", started_at=START)
     result = backend.search("apple")
     assert [(hit.session_id, hit.sequence) for hit in result.hits] == [
         (old, 3),
@@ -183,26 +183,26 @@ def test_the_best_come_first_of_equals_the_newest(backend: StateBackend) -> None
 
 
 def test_filters(backend: StateBackend) -> None:
-    """Only events that meet every filter count."""
+    """Only events that match every filter are returned."""
     with backend.create("work", started_at=START) as session:
         say(session, "apple", timestamp=START)
         session.append_message(
             producer=MODEL, payload=b"apple", cost=None, timestamp=START + timedelta(hours=1)
         )
-    other = told(backend, "apple", profile="play", started_at=START + timedelta(days=1))
+    other = prompts(backend, "apple", profile="play", started_at=START + timedelta(days=1))
     one = {"session_ids": [session.session_id]}
-    assert len(found(backend, "apple")) == 3
-    assert found(backend, "apple", kind="message", **one) == [2, 1]
-    assert found(backend, "apple", kind=EventKind.PLAN) == []
+    assert len(hits(backend, "apple")) == 3
+    assert hits(backend, "apple", kind="message", **one) == [2, 1]
+    assert hits(backend, "apple", kind=EventKind.PLAN) == []
     for producer in (MODEL, "anthropic", "model/anthropic", "model/anthropic@2.1.0"):
-        assert found(backend, "apple", producer=producer) == [2]
+        assert hits(backend, "apple", producer=producer) == [2]
     for producer in (Producer("model", "anthropic", "2"), "model", "anthropic@2.1.0", "%"):
-        assert found(backend, "apple", producer=producer) == []
+        assert hits(backend, "apple", producer=producer) == []
     assert [hit.session_id for hit in backend.search("apple", profile="play").hits] == [other]
-    assert found(backend, "apple", since=START + timedelta(hours=1), **one) == [2]
-    assert found(backend, "apple", until=START + timedelta(hours=1)) == [1]
-    assert found(backend, "apple", session_ids=[]) == []
-    assert found(backend, "apple", session_ids=iter([other]), profile="work") == []
+    assert hits(backend, "apple", since=START + timedelta(hours=1), **one) == [2]
+    assert hits(backend, "apple", until=START + timedelta(hours=1)) == [1]
+    assert hits(backend, "apple", session_ids=[]) == []
+    assert hits(backend, "apple", session_ids=iter([other]), profile="work") == []
 
 
 @pytest.mark.parametrize(
@@ -221,16 +221,16 @@ def test_filters(backend: StateBackend) -> None:
     ],
 )
 def test_wrong_values_are_refused(backend: StateBackend, field: str, given: dict[str, Any]) -> None:
-    """By name, before anything is made."""
+    """The error names the argument, and nothing is created."""
     with pytest.raises(InvalidValue) as caught:
         backend.search(**{"words": "x", **given})
     assert caught.value.field == field
     assert not Catalogue(backend.directory).path.exists()
 
 
-def test_an_unknown_session_is_told(backend: StateBackend) -> None:
-    """A search in a session that is not there is no empty result."""
-    told(backend, "apple")
+def test_an_unknown_session_is_refused(backend: StateBackend) -> None:
+    """A search in a missing session does not return an empty result."""
+    prompts(backend, "apple")
     with pytest.raises(SessionNotFound):
         backend.search("apple", session_ids=["01KJMG7C00000000000000000Z"])
 
@@ -239,19 +239,19 @@ def test_an_unknown_session_is_told(backend: StateBackend) -> None:
 
 
 def test_a_live_session_is_found_to_its_last_event(backend: StateBackend) -> None:
-    """Whatever was appended before the search is in it, from this process or another."""
+    """The search covers all events appended before it, by this process or another."""
     with backend.create("default") as session:
         for number in range(1, 4):
             say(session, f"apple number{number}")
-            assert found(backend, f"number{number}") == [number]
-        assert len(found(backend, "apple")) == 3
-    assert len(found(backend, "apple")) == 3
+            assert hits(backend, f"number{number}") == [number]
+        assert len(hits(backend, "apple")) == 3
+    assert len(hits(backend, "apple")) == 3
 
 
 def test_only_what_is_new_is_read(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexing goes on behind the last indexed event."""
-    session_id = told(backend, "apple one", "apple two")
-    assert len(found(backend, "apple")) == 2
+    """Indexing continues after the last indexed event."""
+    session_id = prompts(backend, "apple one", "apple two")
+    assert len(hits(backend, "apple")) == 2
     taken: list[int] = []
     extract = Extractors.text_of_row
 
@@ -260,35 +260,35 @@ def test_only_what_is_new_is_read(backend: StateBackend, monkeypatch: pytest.Mon
         return extract(self, row)
 
     monkeypatch.setattr(Extractors, "text_of_row", text)
-    assert len(found(backend, "apple")) == 2
+    assert len(hits(backend, "apple")) == 2
     with backend.open(session_id) as session:
         say(session, "apple three")
-    assert len(found(backend, "apple")) == 3
+    assert len(hits(backend, "apple")) == 3
     assert taken == [3]
 
 
-def test_what_is_gone_leaves_the_index(
+def test_a_deleted_session_leaves_the_index(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a session of more events than are taken out in one go."""
+    """Also a session with more events than one portion deletes."""
     monkeypatch.setattr(indexing, "_PORTION_EVENTS", 3)
-    gone = told(backend, *["apple"] * 10)
-    told(backend, "apple")
-    assert len(found(backend, "apple")) == 11
+    gone = prompts(backend, *["apple"] * 10)
+    prompts(backend, "apple")
+    assert len(hits(backend, "apple")) == 11
     path_of(backend, gone).unlink()
-    assert len(found(backend, "apple")) == 1
+    assert len(hits(backend, "apple")) == 1
     assert index_rows(backend) == 1
 
 
-def test_a_replaced_session_is_indexed_anew(backend: StateBackend) -> None:
-    """What the file at the name held before is found no more."""
-    session_id = told(backend, "apple", "apple", "apple")
-    assert len(found(backend, "apple")) == 3
+def test_a_replaced_session_is_indexed_again(backend: StateBackend) -> None:
+    """The text of the earlier file is not found any more."""
+    session_id = prompts(backend, "apple", "apple", "apple")
+    assert len(hits(backend, "apple")) == 3
     path = path_of(backend, session_id)
     path.unlink()
-    told(backend, "pear", session_id=session_id)
-    assert found(backend, "apple") == []
-    assert found(backend, "pear") == [1]
+    prompts(backend, "pear", session_id=session_id)
+    assert hits(backend, "apple") == []
+    assert hits(backend, "pear") == [1]
     assert index_rows(backend) == 1
 
 
@@ -305,11 +305,11 @@ EDITS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("quiet", [True, False])
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_in_place_is_found(backend: StateBackend, name: str, quiet: bool) -> None:
-    """By another program, in the middle or at the end: the session is indexed anew, to the row."""
-    session_id = told(backend, "apple", "cherry", "apple")
-    other = told(backend, "apple")
+    """By another program, in the middle or at the end: the session is indexed again."""
+    session_id = prompts(backend, "apple", "cherry", "apple")
+    other = prompts(backend, "apple")
     for _ in range(2):
-        assert len(found(backend, "apple")) == 3
+        assert len(hits(backend, "apple")) == 3
         time.sleep(0.15 if quiet else 0)
     for statement in EDITS[name]:
         sql(path_of(backend, session_id), statement)
@@ -323,7 +323,7 @@ def test_an_edit_in_place_is_found(backend: StateBackend, name: str, quiet: bool
 
 
 def compare_with_new(backend: StateBackend) -> None:
-    """Assert that the index gives what one gives that is built now."""
+    """Assert that the index gives the answers of a new one."""
     asked = ("apple", "cherry", "pear", "pears")
     kept = [backend.search(words, limit=None).hits for words in asked]
     rows = index_rows(backend)
@@ -333,79 +333,78 @@ def compare_with_new(backend: StateBackend) -> None:
 
 
 def test_an_edit_before_more_is_appended_is_found(backend: StateBackend) -> None:
-    """Both between two searches, with the bytes changed by hand; also through a compacted copy."""
-    session_id = told(backend, "apple one", "cherry")
+    """Both between two searches, with bytes changed by hand; also through a compacted copy."""
+    session_id = prompts(backend, "apple one", "cherry")
     path = path_of(backend, session_id)
-    assert len(found(backend, "apple")) == 1
+    assert len(hits(backend, "apple")) == 1
     time.sleep(0.15)
     path.write_bytes(path.read_bytes().replace(b"apple", b"grape"))
     with backend.open(session_id) as session:
         say(session, "pear")
-        assert (found(backend, "apple"), found(backend, "grape")) == ([], [1])
+        assert (hits(backend, "apple"), hits(backend, "grape")) == ([], [1])
     time.sleep(0.15)
     sql(path, "UPDATE events SET payload = CAST('plum' AS BLOB) WHERE sequence = 1")
     sql(path, f"VACUUM INTO '{path}.new'")
     path.with_name(f"{path.name}.new").replace(path)
-    assert (found(backend, "grape"), found(backend, "plum")) == ([], [1])
+    assert (hits(backend, "grape"), hits(backend, "plum")) == ([], [1])
     assert index_rows(backend) == 3
 
 
-def test_one_that_cannot_be_read_again_is_told(
+def test_a_session_that_cannot_be_read_again_is_named(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at its file and the reading: it is named, and the others are searched."""
-    bad, _good = told(backend, "apple"), told(backend, "apple")
+    """It breaks between the check of its file and the reading; the others are searched."""
+    bad, _good = prompts(backend, "apple"), prompts(backend, "apple")
     time.sleep(0.15)
-    assert len(found(backend, "apple")) == 2
+    assert len(hits(backend, "apple")) == 2
     sql(path_of(backend, bad), "UPDATE events SET payload = CAST('pear' AS BLOB)")
-    still_same = indexing.still_same
+    compare_indexed = indexing.compare_indexed
 
     def late(*given: Any) -> Any:
         path_of(backend, bad).write_bytes(b"noise" * 1000)
-        return still_same(*given)
+        return compare_indexed(*given)
 
-    monkeypatch.setattr(search, "still_same", late)
+    monkeypatch.setattr(search, "compare_indexed", late)
     result = backend.search("pear")
     assert [one.session_id for one in result.unreadable] == [bad]
-    assert len(found(backend, "apple")) == 1
+    assert len(hits(backend, "apple")) == 1
 
 
-def test_a_session_that_only_grew_is_read_again_once(
+def test_a_session_with_appended_events_is_compared_once(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its file has changed and is quiet; a large one is not, and goes on all the same."""
-    session_id = told(backend, "apple")
+    """After its file has changed and is quiet. A large one is indexed without a comparison."""
+    session_id = prompts(backend, "apple")
     checked: list[int] = []
-    still_same = indexing.still_same
+    compare_indexed = indexing.compare_indexed
 
-    def told_of(directory: Any, sessions: Any, listed: Any) -> Any:
+    def count(directory: Any, sessions: Any, listed: Any) -> Any:
         checked.append(len(sessions))
-        return still_same(directory, sessions, listed)
+        return compare_indexed(directory, sessions, listed)
 
-    monkeypatch.setattr(search, "still_same", told_of)
+    monkeypatch.setattr(search, "compare_indexed", count)
     time.sleep(0.15)
-    found(backend, "apple")
+    hits(backend, "apple")
     with backend.open(session_id) as session:
         say(session, "apple")
     time.sleep(0.15)
     for _ in range(3):
-        assert len(found(backend, "apple")) == 2
+        assert len(hits(backend, "apple")) == 2
     assert checked == [1]
     sql(Catalogue(backend.directory).path, "UPDATE text_progress SET events_bytes = 1 << 40")
-    sql(Catalogue(backend.directory).path, "UPDATE folder SET texts_sum = -1")
     with backend.open(session_id) as session:
         say(session, "apple")
-    assert len(found(backend, "apple")) == 3
+    assert len(hits(backend, "apple")) == 3
     assert checked == [1]
 
 
 def test_many_portions(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions larger and smaller than a portion, by events and by bytes, are indexed whole."""
+    """Sessions larger and smaller than a portion, in events and bytes, are indexed completely."""
     monkeypatch.setattr(indexing, "_PORTION_EVENTS", 3)
     monkeypatch.setattr(indexing, "_PORTION_BYTES", 200)
-    told(backend, *[f"apple n{number} " + "x" * 60 for number in range(10)])
+    prompts(backend, *[f"apple n{number} " + "x" * 60 for number in range(10)])
     for number in range(5):
-        told(backend, f"apple m{number}")
+        prompts(backend, f"apple m{number}")
     seen: list[tuple[int, int]] = []
     result = backend.search("apple", limit=None, progress=lambda *step: seen.append(step))
     assert len(result.hits) == 15
@@ -414,29 +413,29 @@ def test_many_portions(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -
     assert index_rows(backend) == 15
 
 
-def test_a_large_payload_is_cut(backend: StateBackend) -> None:
-    """Its beginning is found, and what is behind the bounds is not."""
+def test_a_large_payload_is_truncated(backend: StateBackend) -> None:
+    """Text before the limits is found, text after them is not."""
     with backend.create("default") as session:
         say(session, "apple " + "filler " * 400_000 + "pear", "cherry")
-    assert found(backend, "apple") == [1]
-    assert found(backend, "pear") == []
-    assert found(backend, "cherry") == [2]
+    assert hits(backend, "apple") == [1]
+    assert hits(backend, "pear") == []
+    assert hits(backend, "cherry") == [2]
 
 
 def test_events_without_text_are_skipped(backend: StateBackend) -> None:
-    """They are behind the last indexed event all the same."""
+    """The last indexed event is still the last one."""
     with backend.create("default") as session:
         session.append_prompt(payload=b"\xff\xd8\x00\x01" * 20, schema_version="1")
         session.append_prompt(payload=b" \n", schema_version="1")
         say(session, "apple")
-    assert found(backend, "apple") == [3]
+    assert hits(backend, "apple") == [3]
     assert index_rows(backend) == 1
-    assert found(backend, "apple") == [3]
+    assert hits(backend, "apple") == [3]
 
 
 def test_a_session_of_another_program(backend: StateBackend) -> None:
-    """Foreign kinds, times and payloads that are text are found, and shown as they are."""
-    session_id = told(backend, "x")
+    """Foreign kinds, times and text payloads are found and shown unchanged."""
+    session_id = prompts(backend, "x")
     values = "'e2', 'yesterday', 'odd', 'tool', 'shell', '1', '1', 'apple as text'"
     sql(path_of(backend, session_id), f"INSERT INTO events VALUES (9000000000, {values})")
     (hit,) = backend.search("apple").hits
@@ -444,7 +443,7 @@ def test_a_session_of_another_program(backend: StateBackend) -> None:
 
 
 def test_an_imported_transcript_is_found(backend: StateBackend, tmp_path: Path) -> None:
-    """What was said and done in it, each in its own kind of event; no ids."""
+    """Messages, tool calls and results, each in its own kind of event, without ids."""
     record = {"sessionId": "s-1", "version": "2.0.0", "timestamp": "2026-01-01T00:00:00.000Z"}
     prompt = {"role": "user", "content": "fix the apple"}
     call = {
@@ -467,11 +466,11 @@ def test_an_imported_transcript_is_found(backend: StateBackend, tmp_path: Path) 
 
 
 def test_searching_writes_nothing_to_the_sessions(backend: StateBackend) -> None:
-    """The folder is the same before and after, times included; the index is the owner's alone."""
-    told(backend, "apple")
+    """The folder is unchanged, including times; only the owner can read the index."""
+    prompts(backend, "apple")
     time.sleep(0.2)  # a file this new is read through SQLite's own locks, as by every scan
     before = snapshot(backend.directory)
-    assert found(backend, "apple") == [1]
+    assert hits(backend, "apple") == [1]
     assert snapshot(backend.directory) == before
     path = Catalogue(backend.directory).path
     assert path.stat().st_mode & 0o777 == 0o600
@@ -480,10 +479,10 @@ def test_searching_writes_nothing_to_the_sessions(backend: StateBackend) -> None
 # -- what is not whole -----------------------------------------------------------------------------
 
 
-def test_an_unreadable_session_is_told(backend: StateBackend) -> None:
-    """A file of noise is named, and the others are searched."""
-    told(backend, "apple")
-    bad = told(backend, "apple")
+def test_an_unreadable_session_is_named(backend: StateBackend) -> None:
+    """A file of random bytes is in the result; the others are searched."""
+    prompts(backend, "apple")
+    bad = prompts(backend, "apple")
     path_of(backend, bad).write_bytes(b"noise" * 1000)
     result = backend.search("apple")
     assert len(result.hits) == 1
@@ -500,10 +499,10 @@ def spoil(path: Path) -> None:
         file.write(b"\xff" * 40_000)
 
 
-def test_a_session_that_breaks_off_is_told(backend: StateBackend) -> None:
-    """Its events before the damage may be found; that the others were not is told, each time."""
+def test_a_partly_readable_session_is_named(backend: StateBackend) -> None:
+    """Its events before the damage may be found; each result says that the others were not."""
     bad = new(backend, events=2000, size=2000)
-    told(backend, "apple")
+    prompts(backend, "apple")
     spoil(path_of(backend, bad))
     for _ in range(2):
         result = backend.search("apple")
@@ -511,9 +510,9 @@ def test_a_session_that_breaks_off_is_told(backend: StateBackend) -> None:
         assert [one.session_id for one in result.unreadable] == [bad]
 
 
-def test_a_session_that_lost_rows_is_told(backend: StateBackend) -> None:
-    """Recovered, it is searched, and named as incomplete."""
-    session_id = told(backend, *[f"apple {'x' * 3000}"] * 50)
+def test_a_session_that_lost_rows_is_incomplete(backend: StateBackend) -> None:
+    """After its recovery it is searched, and named as incomplete."""
+    session_id = prompts(backend, *[f"apple {'x' * 3000}"] * 50)
     spoil(path_of(backend, session_id))
     with backend.open(session_id) as session:
         assert session.recovery is not None
@@ -525,12 +524,12 @@ def test_a_session_that_lost_rows_is_told(backend: StateBackend) -> None:
     assert backend.search("apple", profile="other").incomplete == ()
 
 
-def test_a_file_that_is_gone_or_whole_again_is_not_told(backend: StateBackend) -> None:
-    """What could not be read a moment ago is looked at once more."""
+def test_a_file_deleted_or_repaired_meanwhile_is_not_named(backend: StateBackend) -> None:
+    """A file that could not be read is checked once more."""
     from statebackend.catalogue import search as module
 
-    told(backend, "apple")
-    bad = told(backend, "apple")
+    prompts(backend, "apple")
+    bad = prompts(backend, "apple")
     path = path_of(backend, bad)
     path.write_bytes(b"noise" * 1000)
     look = module._Search._unreadable
@@ -550,19 +549,19 @@ def test_a_file_that_is_gone_or_whole_again_is_not_told(backend: StateBackend) -
 def test_without_fts5_a_typed_error_says_so(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of modules is taken from SQLite; here a view without FTS5 stands before it."""
+    """The list of modules is SQLite's; here a view without FTS5 hides it."""
     with closing(sqlite3.connect(":memory:")) as driver:
-        text_schema.make_index(driver, Path("x"))
+        text_schema.create_index(driver, Path("x"))
         driver.execute("CREATE TEMP VIEW pragma_module_list AS SELECT 'rtree' AS name")
         with pytest.raises(StorageUnsupported, match="FTS5"):
-            text_schema.make_index(driver, Path("x"))
+            text_schema.create_index(driver, Path("x"))
 
 
 def test_a_cache_that_cannot_be_written(
     backend: StateBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the path; listing goes on without the catalogue."""
-    told(backend, "apple")
+    """The error names the path; a listing works without the catalogue."""
+    prompts(backend, "apple")
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(StorageError):
@@ -570,36 +569,36 @@ def test_a_cache_that_cannot_be_written(
     assert len(backend.list()) == 1
 
 
-def test_a_damaged_index_is_made_anew(
+def test_a_damaged_index_is_rebuilt(
     backend: StateBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is lost with it."""
-    told(backend, *[f"apple {number}" for number in range(200)])
-    assert len(found(backend, "apple", limit=None)) == 200
+    """The next search has the same hits."""
+    prompts(backend, *[f"apple {number}" for number in range(200)])
+    assert len(hits(backend, "apple", limit=None)) == 200
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver, driver:
         driver.execute("DELETE FROM texts_data WHERE id > 10")
-    assert len(found(backend, "apple", limit=None)) == 200
+    assert len(hits(backend, "apple", limit=None)) == 200
     assert index_rows(backend) == 200
     assert "apple" not in caplog.text
 
 
 def test_the_size_of_the_text_is_known(backend: StateBackend) -> None:
-    """In bytes, for the report of the store's state."""
-    told(backend, "apple", "日本")
-    found(backend, "apple")
+    """In bytes, in the state of the catalogue."""
+    prompts(backend, "apple", "日本")
+    hits(backend, "apple")
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
         assert text_schema.text_bytes(driver) == 11
 
 
 def test_an_empty_folder(backend: StateBackend) -> None:
-    """Finds nothing, and does not fail; the folder is not made."""
+    """The result is empty, and the folder is not created."""
     assert backend.search("apple").hits == ()
     assert not backend.directory.exists()
 
 
 def test_search_for_asyncio(backend: StateBackend) -> None:
-    """The same, awaited."""
-    told(backend, "apple")
+    """The result is the same."""
+    prompts(backend, "apple")
 
     async def search() -> int:
         return len((await AsyncStateBackend(backend.directory).search("apple")).hits)

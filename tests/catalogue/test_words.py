@@ -1,4 +1,4 @@
-"""Queries are plain text, and a snippet shows where a text has what was looked for."""
+"""Queries are plain text, and a snippet shows the matches in a text."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from statebackend.catalogue.words import MOST_WORDS, Phrase, expression, phrases
     ],
 )
 def test_phrases(text: str, found: list[Phrase]) -> None:
-    """Words and what stands in double quotes; no sign means anything else."""
+    """Words, and parts in double quotes; nothing else has a meaning."""
     assert phrases(text) == found
 
 
-def test_a_long_query_is_cut() -> None:
-    """So that SQLite can always take it."""
+def test_a_long_query_is_truncated() -> None:
+    """SQLite accepts every query."""
     assert len(phrases(" ".join(f"w{n}" for n in range(10_000)))) == MOST_WORDS
     assert list(map(len, phrases("語" * 10_000))) == [MOST_WORDS]
 
 
 def test_the_expression_quotes_everything() -> None:
-    """Each phrase is a string of FTS5."""
+    """Each phrase is an FTS5 string."""
     assert expression([("or",), ("a", "b")]) == '"or" "a b"'
 
 
@@ -50,7 +50,7 @@ def shown(text: str, query: str) -> tuple[str, list[str]]:
 
 
 def test_a_short_text_is_shown_whole() -> None:
-    """In one line, with the matches marked as they are written in it."""
+    """In one line, with the matches marked as they are written."""
     assert shown("The Café\n\n  is\topen, café!", "cafe") == (
         "The Café is open, café!",
         ["Café", "café"],
@@ -64,8 +64,8 @@ def test_a_short_text_is_shown_whole() -> None:
     assert shown("", "else") == ("", [])
 
 
-def test_the_part_with_most_of_it_is_shown() -> None:
-    """Not the first match, if more of the words are together elsewhere."""
+def test_the_part_with_most_words_is_shown() -> None:
+    """Not the first match, if more of the words are close together elsewhere."""
     text = f"alpha {'x ' * 300} alpha beta gamma {'y ' * 300}"
     line, marked = shown(text, "alpha beta gamma")
     assert marked == ["alpha", "beta", "gamma"]
@@ -74,15 +74,15 @@ def test_the_part_with_most_of_it_is_shown() -> None:
     assert len(line) <= 210
 
 
-def test_a_word_without_end_is_cut() -> None:
-    """A snippet has a bound whatever the text."""
+def test_a_very_long_word_is_truncated() -> None:
+    """A snippet has a maximum length."""
     line, marked = shown("a" * 50_000, "a" * 50_000)
     assert (len(line), len(marked[0])) == (201, 200)
     assert len(shown("x" * 50_000 + " needle", "needle")[0]) < 210
 
 
 def test_a_long_text_is_not_read_to_its_end() -> None:
-    """Once something is found, only what is near counts; far behind, a match is found as well."""
+    """After a match, only text near it is searched; a first match may be far behind."""
     text = f"é {'x ' * 10_000}"
     assert shown(f"{text}needle", "needle")[1] == ["needle"]
     assert shown(f"first {text}first second", "first second")[1] == ["first"]
@@ -92,8 +92,8 @@ def test_a_long_text_is_not_read_to_its_end() -> None:
     "cluster", ["☂\ufe0f", "👩\u200d🚀", "👍🏽", "วั", "각", "🇩🇪", "葛\U000e0100"]
 )
 @pytest.mark.parametrize("shift", range(6))
-def test_no_character_is_parted_from_its_marks(cluster: str, shift: int) -> None:
-    """Both ends are where a character begins, in texts without a space."""
+def test_no_character_is_separated_from_its_marks(cluster: str, shift: int) -> None:
+    """In texts without a space, both ends are at the start of a character."""
     cluster = unicodedata.normalize("NFD", cluster)
     text = "." * shift + cluster * 300 + "needle" + cluster * 300
     line, marked = shown(text, "needle")
@@ -103,8 +103,8 @@ def test_no_character_is_parted_from_its_marks(cluster: str, shift: int) -> None
     assert right == cluster * (len(right) // len(cluster))
 
 
-def test_many_matches_take_no_longer_than_they_are_many() -> None:
-    """The first place with most of the words is found in one walk."""
+def test_many_matches_take_linear_time() -> None:
+    """The first place with most of the words is found in one pass."""
     times = []
     for count in (4000, 32_000):
         text = "0 " * count + "zebra"
@@ -126,15 +126,15 @@ def test_many_matches_take_no_longer_than_they_are_many() -> None:
         ("ⓩ ｶﾞ ㄱㅏ", "ガ", "ｶﾞ"),
     ],
 )
-def test_a_sign_that_is_folded_to_letters_is_marked(text: str, query: str, marked: str) -> None:
-    """The index holds its letters, so it is found by them; a sign is marked as a whole."""
+def test_a_symbol_folded_to_letters_is_marked(text: str, query: str, marked: str) -> None:
+    """The index holds its letters, so they match; the whole symbol is marked."""
     assert shown(text, query) == (text, [marked])
     far = f"{'é ' * 3000}{text}{' é' * 3000}"
     assert marked in shown(far, query)[1]
 
 
-def test_whatever_is_found_is_marked() -> None:
-    """In texts of any characters, by the words that the index has of them."""
+def test_every_match_is_marked() -> None:
+    """In texts of any characters, for the words in the index."""
     dice = random.Random(7)
     blocks = [(0x21, 0x600), (0x900, 0xE80), (0x1100, 0x2200), (0x2460, 0x2500), (0x3000, 0x3400)]
     blocks += [(0xAC00, 0xAC40), (0xFB00, 0xFB50), (0xFF00, 0xFFE0), (0x1F100, 0x1F300)]
@@ -150,16 +150,16 @@ def test_whatever_is_found_is_marked() -> None:
 
 
 @pytest.mark.parametrize("before", ["", "é ", "x" * 300 + " "])
-def test_marks_without_end_cut_no_word(before: str) -> None:
-    """An end is not moved back over thousands of them into the word that they follow."""
+def test_thousands_of_marks_split_no_word(before: str) -> None:
+    """An end is not moved back over them into the word before."""
     text = f"{before}needle" + "\u0301" * 60_000
     line, marked = shown(text, "needle")
     assert marked == ["needle" + "\u0301" * (len(marked[0]) - 6)]
     assert len(line) <= 202
 
 
-def test_signs_take_no_longer_than_they_are_many() -> None:
-    """A text of them alone is walked over once."""
+def test_symbols_take_linear_time() -> None:
+    """A text of symbols alone is read once."""
     times = []
     for count in (4000, 32_000):
         text = "ⓒ\u0301" * count + " ⓩ"

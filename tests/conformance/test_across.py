@@ -67,7 +67,7 @@ def bad_files(backend: StateBackend) -> set[str]:
 
 @pytest.mark.conformance("SB-26")
 def test_sb26_the_folder_is_the_truth(backend: StateBackend) -> None:
-    """A file that appears is listed, one that goes is not, and nothing else is kept anywhere."""
+    """A new file is listed, a deleted one is not, and nothing else is stored anywhere."""
     first, second = new(backend), new(backend)
     aside = backend.directory.parent / "aside.sqlite"
     path_of(backend, first).rename(aside)
@@ -79,7 +79,7 @@ def test_sb26_the_folder_is_the_truth(backend: StateBackend) -> None:
 
 @pytest.mark.conformance("SB-26")
 def test_sb26_children_and_trees_come_from_session_meta(backend: StateBackend) -> None:
-    """A change of the stored parent, by whatever program, is a change of the tree."""
+    """Changing the stored parent, with any program, changes the tree."""
     parent, other = new(backend), new(backend)
     child = new(backend, parent_session_id=parent)
     assert [one.session_id for one in backend.children(parent)] == [child]
@@ -91,7 +91,7 @@ def test_sb26_children_and_trees_come_from_session_meta(backend: StateBackend) -
 
 @pytest.mark.conformance("SB-26")
 def test_sb26_a_listing_reads_one_row_and_one_sum_a_file(backend: StateBackend) -> None:
-    """Events are not looked at: a listing works while the events table cannot be read."""
+    """Events are not read: a listing works while the events table cannot be read."""
     session_id = full(backend)
     damage_page(path_of(backend, session_id), "events")
     (found,) = backend.list()
@@ -117,7 +117,7 @@ def test_sb27_one_bad_file_is_one_flagged_row(backend: StateBackend) -> None:
 
 @pytest.mark.conformance("SB-27")
 def test_sb27_trees_and_sums_say_that_they_are_partial(backend: StateBackend) -> None:
-    """Everything across sessions goes on past the bad files and names them."""
+    """Every question across sessions continues past the bad files and names them."""
     session_id = full(backend)
     bad = len(bad_files(backend))
     assert len(backend.tree().unreadable) == bad
@@ -132,7 +132,7 @@ def test_sb27_trees_and_sums_say_that_they_are_partial(backend: StateBackend) ->
 
 @pytest.mark.conformance("SB-27")
 def test_sb27_a_bad_session_is_refused_by_reading_too(backend: StateBackend) -> None:
-    """What is flagged in a listing raises an error when it is asked for, and of its own kind.
+    """A file flagged in a listing raises an error of its own kind when it is read.
 
     Only what has no version may turn out, when it is looked at closely, to be no session at all.
     """
@@ -168,8 +168,8 @@ def test_sb27_a_scan_changes_nothing(backend: StateBackend) -> None:
 
 
 @pytest.mark.conformance("SB-27")
-def test_sb27_a_file_and_its_log_from_elsewhere_stay_as_they_are(backend: StateBackend) -> None:
-    """Listing them adds no more than the index of the log that SQLite shares among readers."""
+def test_sb27_a_file_and_its_wal_from_elsewhere_stay_as_they_are(backend: StateBackend) -> None:
+    """Listing them adds no more than the shm that SQLite shares among readers."""
     path = path_of(backend, killed_writer(backend))
     path.with_name(path.name + "-shm").unlink()
     before = snapshot(backend.directory)
@@ -183,7 +183,7 @@ def test_sb27_a_file_and_its_log_from_elsewhere_stay_as_they_are(backend: StateB
 
 
 @pytest.mark.conformance("SB-28")
-def test_sb28_a_live_session_looks_at_no_other_file(backend: StateBackend) -> None:
+def test_sb28_a_live_session_opens_no_other_file(backend: StateBackend) -> None:
     """Creating a child, appending and reading sums open no file but the session's own."""
     parent = full(backend)
     with files_opened() as seen, backend.create("p", parent_session_id=parent, depth=1) as session:
@@ -202,7 +202,7 @@ def test_sb28_depth_and_parent_are_taken_as_given(backend: StateBackend) -> None
 
 @pytest.mark.conformance("SB-28")
 def test_sb28_the_writing_side_does_not_know_the_scan(root: Path) -> None:
-    """No module that a live session runs through imports what reads across files."""
+    """No module of a live session imports what reads across files."""
     for name in (
         "recording/session",
         "reading/view",
@@ -222,7 +222,7 @@ def test_sb28_the_writing_side_does_not_know_the_scan(root: Path) -> None:
 
 @pytest.mark.conformance("SB-29")
 def test_sb29_nothing_is_ever_deleted(backend: StateBackend) -> None:
-    """Old sessions, and what lies beside them, outlive every operation of the library."""
+    """Old sessions, and the files beside them, survive every operation of the library."""
     long_ago = START - timedelta(days=365 * 7)
     for day in range(20):
         full(backend, started_at=long_ago + timedelta(days=day))

@@ -1,4 +1,4 @@
-"""SB-26 and SB-39: the catalogue of many sessions is derived, and lies outside their folder."""
+"""SB-26 and SB-39: the catalogue of many sessions is derived, and outside their folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from statebackend import StateBackend
-from statebackend.bulk import across
+from statebackend.bulk import cross_session
 from statebackend.catalogue import Catalogue
+from statebackend.scanning import scan
 from tests.answers import differences
 from tests.conformance.test_across import bad_files
 from tests.session_files import (
@@ -28,14 +29,14 @@ from tests.session_files import (
 
 
 def quiet() -> None:
-    """Wait until what was just written may be relied on."""
+    """Wait until the files just written may be relied on."""
     time.sleep(0.15)
 
 
 @pytest.fixture
 def many(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Make a folder that is large enough for a catalogue, and return its ids, newest first."""
-    monkeypatch.setattr(across, "MADE_FROM", 20)
+    """Create a folder that is large enough for a catalogue; return its ids, newest first."""
+    monkeypatch.setattr(cross_session, "CATALOGUE_FROM", 20)
     root = new(backend)
     made = [root] + [full(backend, parent_session_id=root) for _ in range(30)]
     quiet()
@@ -46,7 +47,7 @@ def many(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_sb39_a_page_of_the_newest_opens_only_what_it_shows(
     backend: StateBackend, many: list[str]
 ) -> None:
-    """No catalogue is needed for that, nor made."""
+    """It neither needs nor creates a catalogue."""
     with files_opened() as seen:
         found = backend.list(limit=5)
     assert [one.session_id for one in found] == many[:5]
@@ -57,7 +58,7 @@ def test_sb39_a_page_of_the_newest_opens_only_what_it_shows(
 def test_sb39_a_second_question_opens_no_file_that_has_not_changed(
     backend: StateBackend, many: list[str]
 ) -> None:
-    """Trees, sums, rules, producers and filters are answered from what is known already."""
+    """Trees, sums, rules, producers and filters are answered from the catalogue."""
     backend.tree()
     changed = many[3]
     with backend.open(changed) as session:
@@ -77,7 +78,7 @@ def test_sb39_a_second_question_opens_no_file_that_has_not_changed(
 def test_sb39_a_tree_among_many_opens_its_root_alone(
     backend: StateBackend, many: list[str]
 ) -> None:
-    """Children and inclusive cost of one session."""
+    """For the children and the inclusive cost of one session."""
     root = many[-1]
     backend.tree()
     with files_opened() as seen:
@@ -87,8 +88,8 @@ def test_sb39_a_tree_among_many_opens_its_root_alone(
 
 
 @pytest.mark.conformance("SB-39", "SB-26")
-def test_sb39_the_cache_can_be_thrown_away(backend: StateBackend, many: list[str]) -> None:
-    """At any time: the next question makes it anew, and has the same answer."""
+def test_sb39_the_cache_can_be_deleted(backend: StateBackend, many: list[str]) -> None:
+    """At any time: the next question creates it again, with the same answer."""
     before = backend.tree()
     catalogue = Catalogue(backend.directory)
     for path in catalogue.path.parent.glob(f"{catalogue.path.name}*"):
@@ -102,7 +103,7 @@ def test_sb39_the_cache_can_be_thrown_away(backend: StateBackend, many: list[str
 def test_sb26_a_cache_over_an_empty_folder_hides_nothing(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """Made of nothing, then a hundred files are put in: all are listed at once (report 24)."""
+    """A hundred files put in after it was created are all listed at once (report 24)."""
     backend.directory.mkdir()
     Catalogue(backend.directory).refresh()
     assert backend.tree().nodes == ()
@@ -131,7 +132,7 @@ def test_sb26_the_cache_has_no_ghosts(backend: StateBackend, many: list[str]) ->
 def test_sb26_a_file_put_in_by_hand_is_known_at_once(
     backend: StateBackend, many: list[str], tmp_path: Path
 ) -> None:
-    """A session of another folder is in the sums, and can be opened (report 26)."""
+    """A session of another folder is included in sums and can be opened (report 26)."""
     backend.tree()
     elsewhere = StateBackend(tmp_path / "elsewhere")
     session_id = full(elsewhere, parent_session_id=many[-1])
@@ -156,7 +157,7 @@ def test_sb27_bad_files_are_in_no_cache(backend: StateBackend, many: list[str]) 
 
 @pytest.mark.conformance("SB-26", "SB-27")
 def test_sb26_the_folder_is_as_it_was(backend: StateBackend, many: list[str]) -> None:
-    """Names, bytes, modes and times, beside a killed writer's log as well (report 29)."""
+    """Names, bytes, modes and times, also beside the WAL of a killed writer (report 29)."""
     bad_files(backend)
     killed = killed_writer(backend)
     quiet()
@@ -173,8 +174,8 @@ def test_sb26_the_folder_is_as_it_was(backend: StateBackend, many: list[str]) ->
 
 
 @pytest.mark.conformance("SB-26")
-def test_sb26_the_cache_goes_by_no_file_time(backend: StateBackend, many: list[str]) -> None:
-    """All files touched, in any order: every answer is in the order of the ids (reports 30, 31)."""
+def test_sb26_file_times_do_not_order_answers(backend: StateBackend, many: list[str]) -> None:
+    """After touching all files, every answer is in the order of the ids (reports 30, 31)."""
     before = backend.tree(), backend.children(many[-1]), backend.list(limit=None, profile="default")
     shuffled = random.Random(5).sample(many, len(many))
     for number, session_id in enumerate(shuffled):
@@ -188,10 +189,8 @@ def test_sb26_the_cache_goes_by_no_file_time(backend: StateBackend, many: list[s
 def test_sb26_pages_have_no_gap_while_sessions_come_and_go(
     backend: StateBackend, many: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A filtered listing goes on behind the last id, also when that is gone (report 23)."""
-    from statebackend import backend as backend_module
-
-    monkeypatch.setattr(backend_module, "_LOOKED_AT_FIRST", 3)
+    """A filtered listing continues after the last id, even if that is deleted (report 23)."""
+    monkeypatch.setattr(scan, "READ_FIRST", 3)
     children = many[:-1]
     seen: list[str] = []
     while page := backend.list(limit=4, status="completed", after=seen[-1] if seen else None):
@@ -202,7 +201,7 @@ def test_sb26_pages_have_no_gap_while_sessions_come_and_go(
 
 
 @pytest.mark.conformance("SB-26")
-def test_sb26_nothing_lies_beside_the_sessions(backend: StateBackend, many: list[str]) -> None:
+def test_sb26_no_other_file_is_beside_the_sessions(backend: StateBackend, many: list[str]) -> None:
     """The cache is in the cache folder; the sessions' folder holds sessions."""
     before = listing(backend.directory)
     backend.tree()

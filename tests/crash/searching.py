@@ -43,13 +43,13 @@ def search_and_die(directory: str, when: str, step: str) -> None:
     if when == "reading":
         vars(search)["installed"] = KillingExtractors
     elif when == "writing":
-        execute = indexing._Writer._advance
+        execute = indexing._PartWriter._advance
 
         def advance(self: Any, part: Any) -> None:
             execute(self, part)
             count()
 
-        indexing._Writer._advance = advance  # type: ignore[method-assign]
+        indexing._PartWriter._advance = advance  # type: ignore[method-assign]
     progress = count if when == "reporting" else None
     result = StateBackend(directory).search("apple", limit=None, progress=progress)
     say(len(result.hits))

@@ -1,4 +1,4 @@
-"""Random histories of a folder: after each step the catalogue says what a scan says."""
+"""Random histories of a folder: after each step the catalogue gives the answers of a scan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from statebackend import Producer, Session, SessionStatus, StateBackend, StateBackendError
 from statebackend.catalogue import Catalogue
-from statebackend.catalogue.soundness import changing
+from statebackend.catalogue.transactions import transaction
 from tests.answers import differences
 from tests.session_files import (
     call,
@@ -48,7 +48,7 @@ _WRITER = """
 
 
 class History:
-    """A folder and what happens to it; every step is a method without an underscore."""
+    """A folder and its history; every method without an underscore is a step."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.backend = StateBackend(folder / "sessions")
@@ -191,13 +191,13 @@ def _model(rng: random.Random) -> Producer:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a disk that never waits, where there is one."""
+    """Return a folder in memory, if there is such a file system."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as name:
         yield Path(name)
 
 
 def histories(folder: Path, seed: int) -> None:
-    """Live one history, and compare after each step."""
+    """Run one history, and compare after each step."""
     history = History(folder, random.Random(seed))
     steps = [name for name in vars(History) if not name.startswith("_")]
     steps = [name for name in steps if name not in {"stems", "close_all"}]
@@ -217,20 +217,20 @@ def histories(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_catalogue_says_what_a_scan_says(folder: Path, seed: int) -> None:
+def test_the_catalogue_gives_the_answers_of_a_scan(folder: Path, seed: int) -> None:
     """Whatever happens to the files, and to the catalogue itself."""
     histories(folder, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_it_does_so_in_many_histories(folder: Path, seed: int) -> None:
+def test_the_answers_agree_in_many_histories(folder: Path, seed: int) -> None:
     """The same for a hundred more."""
     histories(folder, seed)
 
 
 def test_a_writer_in_another_process_is_seen_as_it_is(folder: Path) -> None:
-    """Live, with what it has committed, and then as it ended."""
+    """Live with its committed events, and then as it ended."""
     backend = StateBackend(folder)
     backend.create("a").close()
     Catalogue(folder).refresh()
@@ -248,8 +248,8 @@ def test_a_writer_in_another_process_is_seen_as_it_is(folder: Path) -> None:
     assert not differences(backend, stems)
 
 
-def test_what_was_taken_apart_is_all_there(folder: Path) -> None:
-    """The comparison itself finds a difference: an entry that is wrong shows."""
+def test_a_wrong_entry_is_a_difference(folder: Path) -> None:
+    """The comparison itself works."""
     backend = StateBackend(folder)
     with backend.create("a") as session:
         fill(session)
@@ -258,7 +258,7 @@ def test_what_was_taken_apart_is_all_there(folder: Path) -> None:
     catalogue.refresh()
     with (
         closing(sqlite3.connect(catalogue.path, isolation_level=None)) as driver,
-        changing(driver, "entries"),
+        transaction(driver, "BEGIN IMMEDIATE"),
     ):
         driver.execute("UPDATE sessions SET profile = 'wrong'")
     assert differences(backend, [session.session_id])

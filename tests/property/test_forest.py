@@ -1,4 +1,4 @@
-"""Trees of sessions, whatever the parents say: every session once, every sum right, an end."""
+"""Trees of sessions with any parents: every session once, with the right sums."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def on_ring(parents: Parents, start: str) -> bool:
 
 
 def assert_shape(nodes: list[TreeNode], parents: Parents) -> None:
-    """Assert that each node stands below its parent, unless it starts a tree."""
+    """Assert that each node is below its parent, unless it is a root."""
     path: list[str] = []
     for node in nodes:
         assert node.level <= len(path)
@@ -84,7 +84,7 @@ def assert_shape(nodes: list[TreeNode], parents: Parents) -> None:
 
 
 @given(graphs())
-def test_every_session_comes_once(parents: Parents) -> None:
+def test_every_session_is_returned_once(parents: Parents) -> None:
     """Rings, sessions that name themselves and missing parents included."""
     nodes = arrange(costed(parents))
     assert Counter(node.session.session_id for node in nodes) == Counter(list(parents))
@@ -113,7 +113,7 @@ def test_order_is_roots_newest_first_children_oldest_first(parents: Parents) -> 
 
 @given(graphs())
 def test_inclusive_sums_count_everything_below_once(parents: Parents) -> None:
-    """Each ledger is a bit of its own, so a sum tells which were counted."""
+    """Each ledger is a distinct power of two, so a sum shows which were counted."""
     nodes = arrange(costed(parents))
     place = {one: number for number, one in enumerate(parents)}
     for position, node in enumerate(nodes):
@@ -145,7 +145,7 @@ def test_tree_below_one_session(parents: Parents, data: st.DataObject) -> None:
 
 
 @given(graphs(), st.data())
-def test_descendants_of_several_come_once(parents: Parents, data: st.DataObject) -> None:
+def test_descendants_of_several_are_returned_once(parents: Parents, data: st.DataObject) -> None:
     """Also where one of them is below another."""
     if not parents:
         return
@@ -156,7 +156,7 @@ def test_descendants_of_several_come_once(parents: Parents, data: st.DataObject)
 
 
 def test_chain_of_5000() -> None:
-    """Depth is no limit: nothing recurses."""
+    """Depth has no limit, since nothing recurses."""
     parents: Parents = {
         name(number): name(number - 1) if number else None for number in range(5000)
     }
@@ -167,7 +167,7 @@ def test_chain_of_5000() -> None:
 
 
 def test_ring_of_5000() -> None:
-    """A ring is entered at its oldest session and left once."""
+    """A ring starts at its oldest session."""
     parents: Parents = {name(number): name((number - 1) % 5000) for number in range(5000)}
     nodes = arrange(costed(parents))
     assert [node.level for node in nodes] == list(range(5000))

@@ -1,4 +1,4 @@
-"""The index finds what a look at every text finds, whatever the texts are."""
+"""The index finds what reading every text finds, for any texts."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def stem(number: int) -> str:
 def found(texts: list[str], queries: list[str]) -> list[set[int]]:
     """Put *texts* in an index, as events of two sessions, and return the hits of each query."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as driver:
-        schema.make(driver, Path("folder"))
-        text_schema.make_index(driver, Path("memory"))
+        schema.create(driver, Path("folder"))
+        text_schema.create_index(driver, Path("memory"))
         for number in (1, 2):
             columns = "number, stem, inode, read_at_ns, live, incomplete, events, last_sequence"
             driver.execute(
@@ -56,7 +56,7 @@ def found(texts: list[str], queries: list[str]) -> list[set[int]]:
                 if place % 2 + 1 == number
             ]
             pending = Pending(number, stem(number), Place(), 1, 0)
-            read = indexing._Read(stem(number), events, whole=True)
+            read = indexing._EventsRead(stem(number), events, whole=True)
             part = indexing._part(pending, read, Extractors())
             driver.executemany(indexing._INSERT, part.rows)
         return [
@@ -78,8 +78,8 @@ def holds(text: str, query: str) -> bool:
 @given(
     st.lists(_texts, max_size=6), st.lists(st.sampled_from([*_WORDS, '"apple pear"', "本 CAFÉ"]))
 )
-def test_the_hits_are_those_of_a_look_at_every_text(texts: list[str], queries: list[str]) -> None:
-    """No more and no fewer, for words, phrases and several of them."""
+def test_the_hits_are_those_of_reading_every_text(texts: list[str], queries: list[str]) -> None:
+    """For words, phrases, and several of them."""
     for query, sequences in zip(queries, found(texts, queries), strict=True):
         assert sequences == {place for place, text in enumerate(texts) if holds(text, query)}
 
@@ -87,7 +87,7 @@ def test_the_hits_are_those_of_a_look_at_every_text(texts: list[str], queries: l
 @settings(deadline=None)
 @given(st.lists(_texts, min_size=1, max_size=6))
 def test_every_word_of_every_text_is_found(texts: list[str]) -> None:
-    """Also half of a text, as it is written there, with whatever signs it holds."""
+    """Also half of a text, as it is written, with all its symbols."""
     queries, expected = [], []
     for place, text in enumerate(texts):
         for query in (*text.split(), text[: len(text) // 2]):

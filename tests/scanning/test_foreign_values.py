@@ -1,4 +1,4 @@
-"""Blobs and numbers that another program put where texts belong: shown as text, in every answer."""
+"""Blobs and numbers that another program stored in text columns are shown as text everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = ("x'ff'", "0.5", "NULL")
 
 
 def without_types(path: Path) -> None:
-    """Let the columns take any value as it is, as in a file that other rules made."""
+    """Remove the types and checks of the columns, so that they take any value."""
     with closing(sqlite3.connect(path)) as driver, driver:
         driver.execute("PRAGMA writable_schema = ON")
         for kind in ("TEXT", "VARCHAR"):
@@ -41,7 +41,7 @@ def without_types(path: Path) -> None:
 
 @pytest.fixture
 def path(backend: StateBackend) -> Path:
-    """Return a session with two rows or more in each table, beside one without a fault."""
+    """Return a session with two rows or more in each table, beside a sound one."""
     full(backend)
     session_id = full(backend)
     with backend.open(session_id) as session:
@@ -55,10 +55,10 @@ def path(backend: StateBackend) -> Path:
 
 @pytest.mark.parametrize(("table", "column"), PAIRS)
 @pytest.mark.parametrize("value", VALUES)
-def test_no_answer_is_ended_by_one(
+def test_no_question_fails(
     backend: StateBackend, path: Path, table: str, column: str, value: str
 ) -> None:
-    """Nor does the catalogue say other than a scan; the search finds what it found."""
+    """The catalogue and a scan give the same answers, and the search finds the same events."""
     if value != "x'ff'":
         without_types(path)
     last = f"(SELECT max(rowid) FROM {table})"
@@ -71,8 +71,8 @@ def test_no_answer_is_ended_by_one(
     assert not any(answer.partial for answer in answers)
 
 
-def test_it_is_shown_as_text(backend: StateBackend, path: Path) -> None:
-    """Each column of a row, by every way to read it."""
+def test_every_value_is_shown_as_text(backend: StateBackend, path: Path) -> None:
+    """In each column of a row, however it is read."""
     for table, column in PAIRS:
         sql(path, f"UPDATE {table} SET {column} = x'61ff7a' WHERE rowid = (SELECT min(rowid) "
             f"FROM {table})")  # fmt: skip
@@ -96,8 +96,8 @@ def test_it_is_shown_as_text(backend: StateBackend, path: Path) -> None:
     assert producer in backend.referenced_producers().producers
 
 
-def test_the_same_word_is_one_group(backend: StateBackend, path: Path) -> None:
-    """As a blob and as text, in one file and in several; so the kernel is no plug-in."""
+def test_a_blob_and_a_text_are_one_group(backend: StateBackend, path: Path) -> None:
+    """In one file and in several; the kernel stored as a blob is not a plug-in."""
     every = backend.cost_by("model").groups
     sql(path, "UPDATE cost_ledger SET model_id = CAST(model_id AS BLOB) WHERE sequence = 1")
     sql(path, "UPDATE plan_items SET decided_by = x'62', decision = x'61736b' WHERE sequence = 1")
@@ -110,8 +110,8 @@ def test_the_same_word_is_one_group(backend: StateBackend, path: Path) -> None:
     assert {one.category for one in backend.referenced_producers().producers} == {"model", "tool"}
 
 
-def test_a_search_shows_and_filters_what_is_shown(backend: StateBackend, path: Path) -> None:
-    """Times before and after, kinds and producers are those of the hit."""
+def test_a_search_filters_by_what_it_shows(backend: StateBackend, path: Path) -> None:
+    """The time, the kind and the producer of a hit each select it."""
     sql(path, "UPDATE events SET kind = x'6d657373616765', producer_name = x'ff', "
         "timestamp = x'7a' WHERE sequence = 6")  # fmt: skip
     (hit,) = backend.search("apple", kind="message", producer="\ufffd", since=START).hits
@@ -120,14 +120,14 @@ def test_a_search_shows_and_filters_what_is_shown(backend: StateBackend, path: P
 
 
 def test_a_payload_that_is_a_number_is_indexed(backend: StateBackend, path: Path) -> None:
-    """A column of blobs takes a number as it is."""
+    """A blob column stores a number unchanged."""
     sql(path, "UPDATE events SET payload = 4711 WHERE sequence = 1")
     assert [hit.sequence for hit in backend.search("4711").hits] == [1]
     assert [hit.sequence for hit in backend.search("apple").hits] == [6]
 
 
-def test_costs_without_a_sum_end_nothing(backend: StateBackend, path: Path) -> None:
-    """Infinities of both signs have none, in one file and across files."""
+def test_costs_without_a_sum_fail_no_question(backend: StateBackend, path: Path) -> None:
+    """Infinities of both signs have no sum, in one file and across files."""
     other = full(backend)
     sql(path_of(backend, other), "UPDATE cost_ledger SET cost_usd = -9e999")
     sql(path, "UPDATE cost_ledger SET cost_usd = 9e999")

@@ -1,4 +1,4 @@
-"""A session that lost rows to damage says so, wherever it is shown or summed up."""
+"""A session that lost rows to damage is marked as incomplete in every answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lose_more(backend: StateBackend, session_id: str) -> None:
 
 
 def marks(backend: StateBackend) -> dict[str, bool]:
-    """Return which sessions are marked, after checking that every way of looking agrees."""
+    """Return which sessions are marked, after checking that all answers agree."""
     infos = [one for one in backend.list(limit=None) if isinstance(one, SessionInfo)]
     assert list(backend.scan()) == infos
     assert {node.session.session_id: node.session for node in backend.tree().nodes} == {
@@ -57,10 +57,10 @@ def marks(backend: StateBackend) -> dict[str, bool]:
     return {info.session_id: info.incomplete for info in infos}
 
 
-def test_it_is_marked_until_its_reports_are_moved_away(
+def test_a_session_is_marked_until_its_reports_are_moved(
     backend: StateBackend, tmp_path: Path
 ) -> None:
-    """Every way of looking agrees, and one session's loss marks no other."""
+    """All answers agree, and the loss of one session marks no other."""
     whole, lost = new(backend, events=3), lossy(backend)
     assert marks(backend) == {whole: False, lost: True}
     path = path_of(backend, lost)
@@ -70,7 +70,7 @@ def test_it_is_marked_until_its_reports_are_moved_away(
 
 
 def test_a_recovery_without_loss_leaves_no_mark(backend: StateBackend) -> None:
-    """Only an index was damaged."""
+    """Here only an index was damaged."""
     session_id = new(backend, events=3)
     damage_index(path_of(backend, session_id))
     with backend.open(session_id) as session:
@@ -82,10 +82,10 @@ def test_a_recovery_without_loss_leaves_no_mark(backend: StateBackend) -> None:
 
 
 @pytest.mark.parametrize("moved", ["", ".2"])
-def test_any_of_several_recoveries_marks_it(
+def test_any_of_several_recoveries_marks_the_session(
     backend: StateBackend, tmp_path: Path, moved: str
 ) -> None:
-    """A later one hides nothing, nor does moving the files of one of two away."""
+    """Neither a later recovery nor moving the files of one of two removes the mark."""
     session_id = lossy(backend)
     path = path_of(backend, session_id)
     if moved:
@@ -100,8 +100,8 @@ def test_any_of_several_recoveries_marks_it(
     assert marks(backend) == {session_id: True}
 
 
-def test_a_second_recovery_tells_what_was_lost_before(backend: StateBackend) -> None:
-    """It does not count it anew, and what is lost anew it does count."""
+def test_a_second_recovery_reports_earlier_losses(backend: StateBackend) -> None:
+    """It counts only what was lost since."""
     session_id = lossy(backend)
     path = path_of(backend, session_id)
     (first,) = backend.recoveries()
@@ -122,15 +122,15 @@ def test_a_second_recovery_tells_what_was_lost_before(backend: StateBackend) -> 
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"{}"])
-def test_a_report_that_cannot_be_read_marks_it(backend: StateBackend, content: bytes) -> None:
-    """Nobody knows what it would say."""
+def test_an_unreadable_report_marks_the_session(backend: StateBackend, content: bytes) -> None:
+    """It may report lost rows."""
     session_id = new(backend, events=1)
     Path(f"{path_of(backend, session_id)}.corrupt.json").write_bytes(content)
     assert marks(backend) == {session_id: True}
 
 
-def test_sums_over_it_are_partial(backend: StateBackend) -> None:
-    """Those that it takes part in, and no others."""
+def test_sums_over_an_incomplete_session_are_partial(backend: StateBackend) -> None:
+    """Those that include it, and no others."""
     parent = new(backend, events=1)
     lost = lossy(backend, parent_session_id=parent, depth=1)
     other = new(backend, events=1)
@@ -155,7 +155,7 @@ def test_sums_over_it_are_partial(backend: StateBackend) -> None:
 
 
 def test_a_part_of_a_damaged_session_is_marked(backend: StateBackend) -> None:
-    """By its own recovery, and by the reports of the session's folder."""
+    """By this recovery, and by the reports in the folder."""
     session_id = new(backend, events=400, size=300)
     path = path_of(backend, session_id)
     sound = path.read_bytes()
@@ -171,8 +171,8 @@ def test_a_part_of_a_damaged_session_is_marked(backend: StateBackend) -> None:
         assert view.info.incomplete
 
 
-def test_one_recovered_during_a_scan_is_marked(backend: StateBackend) -> None:
-    """The names were read before, but the file has changed since."""
+def test_a_recovery_during_a_scan_marks_the_session(backend: StateBackend) -> None:
+    """The names were read before it, but the file has changed since."""
     first = new(backend, events=400, size=300)
     second = new(backend)
     found = backend.scan()
@@ -186,10 +186,10 @@ def test_one_recovered_during_a_scan_is_marked(backend: StateBackend) -> None:
     assert info.incomplete
 
 
-def test_a_scan_looks_for_no_report_that_is_not_listed(
+def test_a_scan_checks_for_reports_by_the_listing(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names of the folder tell it, without a look for each session."""
+    """It does not look for the reports of each session."""
     session_ids = [new(backend) for _ in range(3)]
     for session_id in session_ids:
         os.utime(path_of(backend, session_id))

@@ -1,4 +1,4 @@
-"""Reading many files: the quiet way, the shared way, and what changes in between."""
+"""Reading many files: immutable, shared, and changed while they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from statebackend import BadSession, SessionDamaged, SessionInfo, StateBackend, StorageError
 from statebackend.files.paths import sqlite_uri
-from statebackend.scanning import scan
+from statebackend.scanning import connections, scan
+from statebackend.scanning import listing as names
 from tests.session_files import START, UNKNOWN_ID, call, full, listing, new, path_of, sql
 
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
@@ -24,30 +25,30 @@ DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path(
 
 @pytest.fixture
 def quiet(backend: StateBackend) -> Path:
-    """Return a session file that has not been changed for a while."""
+    """Return a session file that has not changed for a while."""
     path = path_of(backend, full(backend))
     time.sleep(0.06)
     return path
 
 
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note in which modes the scan connects."""
+def modes_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the modes of the connections are appended."""
     modes: list[str] = []
-    query = scan._query
+    query = connections.query
 
     def noting(path: Path, mode: str, *rest: object) -> object:
         modes.append(mode)
         return query(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", noting)
+    monkeypatch.setattr(connections, "query", noting)
     return modes
 
 
 def test_a_quiet_file_is_read_as_immutable(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One connection that leaves nothing behind."""
-    modes = connections(monkeypatch)
+    """Over one connection, which leaves nothing behind."""
+    modes = modes_used(monkeypatch)
     assert [one.session_id for one in backend.list()] == [quiet.stem]
     assert modes == ["mode=ro&immutable=1"]
 
@@ -67,7 +68,7 @@ def descriptors() -> int:
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """Let this process open no file inside the block."""
+    """Prevent this process from opening files during the block."""
     soft, hard = getrlimit(RLIMIT_NOFILE)
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)
@@ -79,7 +80,7 @@ def no_descriptor_left() -> Iterator[None]:
 
 
 def in_utf_16(path: Path) -> None:
-    """Make the session file anew in SQLite's other text encoding."""
+    """Rebuild the session file with SQLite's other text encoding."""
     with closing(sqlite3.connect(path)) as old:
         statements = list(old.iterdump())
     path.unlink()
@@ -92,7 +93,7 @@ def in_utf_16(path: Path) -> None:
 def test_quiet_files_share_one_connection(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the first: making one takes longer than attaching a file to it."""
+    """All but the first: connecting takes longer than attaching a file to a connection."""
     made: list[str] = []
     connect = sqlite3.connect
 
@@ -105,8 +106,8 @@ def test_quiet_files_share_one_connection(
     assert made == [sqlite_uri(path_of(backend, several[0]), "mode=ro&immutable=1"), ":memory:"]
 
 
-def test_a_bad_file_spoils_none_behind_it(backend: StateBackend, several: list[str]) -> None:
-    """Neither damage, a refused row nor a connection that was given up for it."""
+def test_a_bad_file_affects_no_later_file(backend: StateBackend, several: list[str]) -> None:
+    """Neither damage, nor a refused row, nor the connection closed for it does."""
     path_of(backend, several[1]).write_bytes(b"no database at all " * 100)
     sql(path_of(backend, several[2]), "DELETE FROM session_meta")
     oldest = new(backend, started_at=START - timedelta(days=3650))
@@ -124,7 +125,7 @@ def test_a_bad_file_spoils_none_behind_it(backend: StateBackend, several: list[s
 
 
 def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: list[str]) -> None:
-    """It cannot be attached to a connection in UTF-8, so it gets one of its own."""
+    """It cannot be attached to a UTF-8 connection, so it gets its own."""
     before = backend.list()
     in_utf_16(path_of(backend, several[1]))
     time.sleep(0.06)
@@ -132,10 +133,10 @@ def test_another_text_encoding_is_read_as_well(backend: StateBackend, several: l
 
 
 @pytest.mark.parametrize("left_out", [1, 100, 4096 - 512])
-def test_a_file_that_was_cut_is_flagged_among_others_as_it_is_alone(
+def test_a_truncated_file_is_flagged_among_others_as_it_is_alone(
     backend: StateBackend, several: list[str], left_out: int
 ) -> None:
-    """Whatever is read beside it: the same row, for the same reason."""
+    """The same row, for the same reason."""
     path = path_of(backend, several[0])
     os.truncate(path, path.stat().st_size - left_out)
     time.sleep(0.06)
@@ -148,10 +149,10 @@ def test_a_file_that_was_cut_is_flagged_among_others_as_it_is_alone(
         backend.read(path.stem)
 
 
-def test_pages_behind_the_count_are_flagged_among_others_as_alone(
+def test_pages_beyond_the_count_are_flagged_among_others_as_alone(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older page 1 hides what came later, however the file is read."""
+    """An older page 1 hides later pages, however the file is read."""
     path = path_of(backend, several[0])
     earlier = path.read_bytes()
     with backend.open(path.stem) as session:
@@ -162,8 +163,8 @@ def test_pages_behind_the_count_are_flagged_among_others_as_alone(
     (alone,) = scan.read_each(backend.directory, scan.read_summary, [path.stem])
     assert isinstance(alone, BadSession)
     assert "of which its header counts" in alone.problem
-    for image_bytes in (scan._IMAGE_BYTES, 0):
-        monkeypatch.setattr(scan, "_IMAGE_BYTES", image_bytes)
+    for image_bytes in (connections._IMAGE_BYTES, 0):
+        monkeypatch.setattr(connections, "_IMAGE_BYTES", image_bytes)
         among = {one.session_id: one for one in backend.list(limit=None)}[path.stem]
         assert isinstance(among, BadSession)
         assert among.problem == alone.problem
@@ -172,28 +173,28 @@ def test_pages_behind_the_count_are_flagged_among_others_as_alone(
 def test_a_large_file_is_attached_and_read_alike(
     backend: StateBackend, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small one is read whole instead; the answers are the same."""
+    """A small file is read whole instead; the answers are the same."""
     time.sleep(0.06)
     before = backend.list()
     assert not any(isinstance(one, BadSession) for one in before)
-    monkeypatch.setattr(scan, "_IMAGE_BYTES", 0)
+    monkeypatch.setattr(connections, "_IMAGE_BYTES", 0)
     assert backend.list() == before
 
 
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
-def test_tables_may_lie_elsewhere_in_each_file(
+def test_tables_may_have_other_root_pages_in_each_file(
     backend: StateBackend, several: list[str], page_size: int
 ) -> None:
     """SQLite keeps compiled statements for the next image whose schema has the same number."""
     before = backend.list()
     assert not any(isinstance(one, BadSession) for one in before)
-    tables_moved(path_of(backend, several[1]), page_size)
+    reorder_tables(path_of(backend, several[1]), page_size)
     time.sleep(0.06)
     assert backend.list() == before
 
 
-def tables_moved(path: Path, page_size: int) -> None:
-    """Make the file anew with its tables in the opposite order, the schema's number kept."""
+def reorder_tables(path: Path, page_size: int) -> None:
+    """Rebuild the file with its tables in the opposite order and the same schema_version."""
     with closing(sqlite3.connect(path)) as old:
         (number,) = old.execute("PRAGMA schema_version").fetchone()
         query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'sqlite_sequence'"
@@ -211,8 +212,8 @@ def tables_moved(path: Path, page_size: int) -> None:
         made.execute(f"PRAGMA schema_version = {number}")
 
 
-def test_a_scan_in_waiting_holds_no_file(backend: StateBackend, several: list[str]) -> None:
-    """Between two results none is open, and one that is given up leaves nothing open."""
+def test_a_suspended_scan_holds_no_file(backend: StateBackend, several: list[str]) -> None:
+    """No file is open between two results, or after the scan is dropped."""
     before = descriptors()
     scanning = backend.scan()
     next(scanning)
@@ -223,7 +224,7 @@ def test_a_scan_in_waiting_holds_no_file(backend: StateBackend, several: list[st
 
 
 def test_a_scan_may_change_threads(backend: StateBackend, several: list[str]) -> None:
-    """As any iterator may, one step after the other."""
+    """Each step may run in another thread."""
     scanning = backend.scan()
     found = [next(scanning)]
     for _ in several[1:]:
@@ -232,10 +233,8 @@ def test_a_scan_may_change_threads(backend: StateBackend, several: list[str]) ->
     assert [one.session_id for one in found] == several
 
 
-def test_running_out_of_descriptors_flags_files_and_ends_nothing(
-    backend: StateBackend, several: list[str]
-) -> None:
-    """The files that could not be opened say so; those behind are read again."""
+def test_running_out_of_descriptors_flags_files(backend: StateBackend, several: list[str]) -> None:
+    """The files that cannot be opened are flagged; later ones are read."""
     scanning = backend.scan()
     first = next(scanning)
     with no_descriptor_left():
@@ -249,8 +248,8 @@ def test_running_out_of_descriptors_flags_files_and_ends_nothing(
 def test_a_file_changed_just_now_is_read_as_shared(
     backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look before and after proves nothing within the grain of the clock."""
-    modes = connections(monkeypatch)
+    """File times prove nothing within the clock's grain."""
+    modes = modes_used(monkeypatch)
     with backend.create("default") as session:
         backend.list()
         call(session)
@@ -258,28 +257,28 @@ def test_a_file_changed_just_now_is_read_as_shared(
     assert modes in (["mode=rw", "mode=ro"], ["mode=ro", "mode=ro"])
 
 
-def test_a_change_during_the_quiet_read_is_read_again(
+def test_a_file_changed_during_an_immutable_read_is_read_again(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read meanwhile, an error too, is thrown away."""
-    read = scan._query
+    """The result of the first reading is discarded."""
+    read = connections.query
 
     def disturbed(path: Path, mode: str, *rest: object) -> object:
         if "immutable" in mode:
             sql(path, "UPDATE session_meta SET profile = 'changed meanwhile'")
         return read(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", disturbed)
+    monkeypatch.setattr(connections, "query", disturbed)
     (found,) = backend.list()
     assert isinstance(found, SessionInfo)
     assert found.profile == "changed meanwhile"
 
 
-def test_an_error_during_a_change_is_no_damage(
+def test_an_error_during_a_change_is_not_damage(
     backend: StateBackend, quiet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a change can look like it, so the file is read again."""
-    read = scan._query
+    """Half of a change can look like damage, so the file is read again."""
+    read = connections.query
 
     def disturbed(path: Path, mode: str, *rest: object) -> object:
         if "immutable" in mode:
@@ -287,13 +286,13 @@ def test_an_error_during_a_change_is_no_damage(
             raise SessionDamaged(path, ("half of a change",))
         return read(path, mode, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scan, "_query", disturbed)
+    monkeypatch.setattr(connections, "query", disturbed)
     (found,) = backend.list()
     assert isinstance(found, SessionInfo)
 
 
-def test_stems_are_names_without_opening(backend: StateBackend) -> None:
-    """Session files, what is left of some, and nothing else of the folder."""
+def test_stems_come_from_names_alone(backend: StateBackend) -> None:
+    """From session files, WALs, journals and damaged originals, and no other file."""
     backend.directory.mkdir()
     for name in (
         "A.sqlite",
@@ -308,18 +307,18 @@ def test_stems_are_names_without_opening(backend: StateBackend) -> None:
         "A.sqlite-wal",
     ):
         (backend.directory / name).write_bytes(b"")
-    assert scan.stems(backend.directory) == ["D", "C", "B", "A"]
+    assert names.stems(backend.directory) == ["D", "C", "B", "A"]
 
 
 def test_named_stems_come_in_the_order_given(backend: StateBackend) -> None:
-    """Those that are not there are left out."""
+    """Missing sessions are left out."""
     one, two = new(backend), new(backend)
     found = list(scan.read_each(backend.directory, scan.read_summary, [two, UNKNOWN_ID, one]))
     assert [getattr(info, "session_id", None) for info in found] == [two, one]
 
 
 def test_a_scan_is_lazy(backend: StateBackend) -> None:
-    """Files behind the one asked for are not opened."""
+    """Files after the one requested are not opened."""
     from tests.session_files import files_opened, session_files
 
     made = sorted((new(backend) for _ in range(3)), reverse=True)
@@ -329,12 +328,12 @@ def test_a_scan_is_lazy(backend: StateBackend) -> None:
 
 
 def test_a_reader_that_fails_flags_its_file(backend: StateBackend) -> None:
-    """Whatever SQLite raises for it is that file's row."""
+    """An error of SQLite becomes the row of that file."""
     new(backend)
 
     def fails(driver: sqlite3.Connection, _info: SessionInfo) -> None:
         driver.execute("SELECT * FROM missing")
 
-    (found,) = scan.read_each(backend.directory, fails, scan.stems(backend.directory))
+    (found,) = scan.read_each(backend.directory, fails, names.stems(backend.directory))
     assert isinstance(found, BadSession)
     assert listing(backend.directory / ".locks") == []

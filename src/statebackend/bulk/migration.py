@@ -10,7 +10,7 @@ from statebackend.bulk.each_file import map_stems, refuse_live, typed_error
 from statebackend.errors import SchemaTooNew, SessionLocked, SessionUnreadable
 from statebackend.files import header, open_files
 from statebackend.files.paths import SUFFIX
-from statebackend.scanning import scan
+from statebackend.scanning import listing
 from statebackend.sqlite.faults import os_error
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SCHEMA_VERSION
@@ -35,7 +35,7 @@ def migrate_each(
     current file only the header is read. More *threads* help where a sync of the disk takes long;
     with them, up to 64 files behind the last result may be migrated already.
     """
-    stems = iter(scan.stems(directory) if session_ids is None else session_ids)
+    stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
 
 
@@ -47,7 +47,7 @@ def verify_each(
     Nothing is changed, and a bad file does not stop the others. SQLite releases Python's lock, so
     more *threads* use more processors.
     """
-    stems = iter(scan.stems(directory) if session_ids is None else session_ids)
+    stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_verify, directory), stems, threads)
 
 

@@ -21,7 +21,7 @@ from statebackend.errors import (
     StateBackendError,
 )
 from statebackend.files.paths import SUFFIX
-from statebackend.scanning import scan
+from statebackend.scanning import listing, scan
 from statebackend.values import timestamps
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.reports import ReapOutcome, ReapResult
@@ -46,7 +46,7 @@ def reap_each(
     """
     reap = partial(_reap, directory, status, dry_run=dry_run)
     if session_ids is None:
-        listed = scan.listing(directory)
+        listed = listing.list_sessions(directory)
         sessions = scan.read_each(directory, _read_end, listed.stems, listed)
         yield from map(reap, filter(_is_bad_or_stale, sessions))
         return

@@ -1,25 +1,29 @@
-"""The catalogue: a derived copy of what sessions say of themselves, in one file outside the folder.
+"""The catalogue: a derived copy of the sessions' summaries and sums, in a file outside the folder.
 
-It is checked against the folder at each use, so it never changes an answer, and it can be deleted
-at any time.
+It is compared with the folder at each use, and can be deleted at any time.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from statebackend.catalogue import query
-from statebackend.catalogue.file import Progress, catalogue_path, make_anew, shielded, using
-from statebackend.catalogue.query import Question
-from statebackend.catalogue.refresh import Current, answer
-from statebackend.values.recorded import CostTotals, SessionInfo
+from statebackend.catalogue import file, refresh
+from statebackend.catalogue.file import Progress, catalogue_path
+from statebackend.catalogue.questions import totals
+from statebackend.catalogue.questions.question import Question, session_id
+from statebackend.catalogue.questions.totals import Costed
+from statebackend.catalogue.transactions import value_errors_are_damage
+from statebackend.scanning.listing import Listing, sort_key
 from statebackend.values.results import BadSession
 
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 class Catalogue:
@@ -34,44 +38,72 @@ class Catalogue:
         self.path = catalogue_path(directory)
 
     def refresh(self, progress: Progress | None = None) -> None:
-        """Make it current, making it if need be; *progress* hears how many of how many are read."""
-        self._answer(lambda _current: None, progress)
+        """Make it current, creating it if it is missing.
+
+        *progress* is called with how many session files have been read, and of how many.
+        """
+
+        def update(driver: sqlite3.Connection) -> None:
+            with refresh.current(driver, self.directory, progress):
+                pass
+
+        file.use(self.directory, update)
 
     def rebuild(self, progress: Progress | None = None) -> None:
-        """Throw it away and make it anew from the files."""
-        make_anew(self.directory)
+        """Replace it by a new one, filled from the session files."""
+        file.rebuild(self.directory)
         self.refresh(progress)
 
     def is_there(self) -> bool:
-        """Tell whether it has been made."""
+        """Tell whether it has been created."""
         return os.path.lexists(self.path)
 
     def ask(
         self,
         question: Question[_T],
-        consume: Callable[[Iterator[_T | BadSession]], _R],
         stems: Collection[str] | None = None,
-    ) -> _R:
-        """Return what *consume* makes of the answers of these sessions, newest first.
+        limit: int | None = None,
+    ) -> list[_T | BadSession]:
+        """Return the answers of these sessions (None: all), newest first, at most *limit*."""
+        entries, scanned = self._select(question, stems, limit)
+        if scanned is None:
+            return [*entries]
+        merged = heapq.merge(
+            entries, scanned, key=lambda answer: sort_key(session_id(answer)), reverse=True
+        )
+        return list(islice(merged, limit))
 
-        It may stop early, and may be called twice: when the catalogue turns out to be damaged.
+    def totals_below(self, roots: Iterable[str]) -> list[Costed | BadSession]:
+        """Return at least the sums of *roots*, all sessions below them and the parents of *roots*.
+
+        With them come the files that cannot be read, since they may belong there.
         """
+        question = totals.question()
+        below = partial(totals.select_below, roots=list(roots))
+        entries, scanned = self._select(question._replace(select=below))
+        unread = list(scanned or ())
+        if all(isinstance(answer, BadSession) for answer in unread):
+            return [*entries, *unread]
+        # A session that is read only in part has no entry, so its children are not known from it.
+        return self.ask(question)
 
-        def answer_all(current: Current) -> _R:
-            return consume(query.each(current, self.directory, question, stems))
+    def _select(
+        self,
+        question: Question[_T],
+        stems: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> tuple[list[_T], Iterator[_T | BadSession] | None]:
+        """Return the answers of the entries, and those of the sessions without one, if any."""
+        wanted = None if stems is None else frozenset(stems)
 
-        return self._answer(answer_all)
+        def select(driver: sqlite3.Connection) -> tuple[list[_T], list[str], Listing]:
+            with refresh.current(driver, self.directory) as current, value_errors_are_damage():
+                answers = question.select_matching(driver)
+                if wanted is not None:
+                    answers = (answer for answer in answers if session_id(answer) in wanted)
+                return list(islice(answers, limit)), current.unread, current.state.listed
 
-    def below(
-        self, roots: Iterable[str]
-    ) -> tuple[list[tuple[SessionInfo, CostTotals]], list[BadSession]]:
-        """Return at least *roots*, all sessions below them and the parents of *roots*.
-
-        With them come the files that could not be read, since they may belong there.
-        """
-        given = list(roots)
-        return self._answer(lambda current: query.below(current, self.directory, given))
-
-    def _answer(self, ask: Callable[[Current], _R], progress: Progress | None = None) -> _R:
-        heard = shielded(progress)
-        return using(self.directory, lambda driver: answer(driver, self.directory, ask, heard))
+        entries, unread, listed = file.use(self.directory, select)
+        if wanted is not None:
+            unread = [stem for stem in unread if stem in wanted]
+        return entries, question.scan(self.directory, unread, listed) if unread else None

@@ -1,7 +1,7 @@
-"""The text of imported transcripts of Claude Code: what was said, asked of tools and answered.
+"""The text of imported Claude Code transcripts: messages, tool calls and tool results.
 
-A payload is the original lines. Of one line come several events, so each kind gets its own part;
-ids, signatures, counters and what is stored twice stay out.
+A payload is the original lines. One line makes several events, so each event gets the part of its
+kind. Ids, signatures, counters and copies are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from statebackend.catalogue.payload_text import joined, json_strings, text_of
+from statebackend.catalogue.payload_text import join, json_strings, text_of
 from statebackend.values.recorded import Event, EventKind
 
 SCHEMA_VERSION = "claude-code-jsonl"
@@ -24,11 +24,11 @@ def extract(event: Event) -> str:
     """Return the text of one imported event."""
     try:
         records = [json.loads(line) for line in event.payload.splitlines() if line.strip()]
-    except (ValueError, RecursionError):  # cut, since it is large
+    except (ValueError, RecursionError):  # truncated, since it is large
         return text_of(event.payload)
     wanted = _NAMES_OF_KINDS.get(event.kind) if isinstance(event.kind, EventKind) else None
     texts = (text for record in records for text in _texts(record, wanted))
-    return joined(texts)
+    return join(texts)
 
 
 def _texts(record: Any, wanted: str | None) -> Iterator[str]:

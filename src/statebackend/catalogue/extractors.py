@@ -1,7 +1,7 @@
 """Text of events for the search: extractors by ``schema_version``, and the default one.
 
-A package brings its own as an entry point of the group ``statebackend.extractors``, named for the
-``schema_version`` whose payloads it knows.
+A package provides its own as an entry point of the group ``statebackend.extractors``, whose name is
+the ``schema_version`` of the payloads it reads.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger(__name__)
 
 GROUP = "statebackend.extractors"
 MOST_CHARACTERS = 64 * 1024
-"""How much text of one event goes into the index."""
+"""How much text of one event is indexed."""
 
 Extractor = Callable[[Event], str]
-"""Returns the text of one event that a person may look for; its payload may be cut."""
+"""Returns the text of one event to search; its payload may be truncated."""
 
 
 class Extractors:
-    """The extractors by ``schema_version``, in front of the default one."""
+    """The extractors by ``schema_version``, before the default one."""
 
     def __init__(self) -> None:
         self._extractors: dict[str, Extractor] = {claude_text.SCHEMA_VERSION: claude_text.extract}
@@ -37,32 +37,32 @@ class Extractors:
         self._extractors[schema_version] = extractor
 
     def resolve(self, schema_version: str) -> Extractor | None:
-        """Return the extractor of exactly this ``schema_version``, None when there is none."""
+        """Return the extractor of exactly this ``schema_version``, None if there is none."""
         return self._extractors.get(schema_version)
 
     def text_of_row(self, row: Sequence[Any]) -> str:
-        """Return the text of the event that the nine columns of ``events`` make."""
+        """Return the text of the event with these nine columns of ``events``."""
         if row[7] in self._extractors:
             return self.text(rows.event(row))
-        # What most events are: their text is that of the payload alone.
+        # For most events, the text of the payload alone.
         payload = row[8]
-        return _stored(
+        return _storable(
             payload_text.text_of(payload if type(payload) is bytes else rows.as_bytes(payload))
         )
 
     def text(self, event: Event) -> str:
-        """Return the text of *event*, cut, and in a form that can be stored.
+        """Return the text of *event*, truncated, and in a form that can be stored.
 
-        An extractor that raises, or returns no text, does not count: the default one takes its
-        place, and the first time it is said in the log, without a word of the payload.
+        If an extractor raises an error or does not return text, the default one is used. The first
+        time this is logged, without any of the payload.
         """
         extractor = self.resolve(event.schema_version)
         if extractor is None:
-            return _stored(payload_text.extract(event))
+            return _storable(payload_text.extract(event))
         try:
             text = extractor(event)
             if isinstance(text, str):
-                return _stored(text)
+                return _storable(text)
             problem = f"returned {type(text).__name__}, not str"
         except Exception as error:  # noqa: BLE001 - an extractor is foreign code
             # The message of the error may quote the payload.
@@ -74,27 +74,27 @@ class Extractors:
                 event.schema_version,
                 problem,
             )
-        return _stored(payload_text.extract(event))
+        return _storable(payload_text.extract(event))
 
 
 @cache
 def installed() -> Extractors:
-    """Return this package's extractors and those that installed packages bring."""
+    """Return the extractors of this package and of installed packages."""
     from importlib.metadata import entry_points
 
     extractors = Extractors()
-    for found in entry_points(group=GROUP):
+    for entry_point in entry_points(group=GROUP):
         try:
-            extractors.register(found.name, found.load())
+            extractors.register(entry_point.name, entry_point.load())
         except Exception as error:  # noqa: BLE001 - foreign code
             _log.warning(
-                "the text extractor %r cannot be loaded: %s", found.name, type(error).__name__
+                "the text extractor %r cannot be loaded: %s", entry_point.name, type(error).__name__
             )
     return extractors
 
 
-def _stored(text: str) -> str:
-    """Return *text* cut, and with half characters, which nobody can store, replaced."""
+def _storable(text: str) -> str:
+    """Return *text* truncated, with lone surrogates, which cannot be stored, replaced."""
     text = text[:MOST_CHARACTERS]
     if text.isascii():
         return text

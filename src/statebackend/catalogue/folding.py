@@ -1,8 +1,8 @@
-"""Words as the index sees them: without case, accents and width.
+"""The words of the index, normalized: without case, accents and width.
 
-In a script without spaces between its words, each character is a word. Most texts are left to
-SQLite's own tokenizer, which folds case and accents of the Latin and Cyrillic scripts. What it does
-not know is folded here before it goes into the index, and so is every query.
+In a script without spaces between words, each character is a word. Most texts are left to SQLite's
+own tokenizer, which folds case and accents of the Latin and Cyrillic scripts. Other scripts
+are folded here before they are indexed, as is every query.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from unicodedata import category, normalize
 
-TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
-"""SQLite's tokenizer: letters, numbers and marks make words, all else is between."""
-
 # Thai and Lao; Burmese; Khmer; scripts of South-East Asia; Han, kana, bopomofo, hangul, Yi.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f"
     "\u2e80-\u2fdf\u3005-\u3007\u3040-\ua4cf\ua960-\ua9ff\uaa60-\uaa7f\uac00-\ud7ff\uf900-\ufaff"
     "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
 )
-# Letters that SQLite folds as `fold` does, and signs that are between words for both.
+# Letters that SQLite folds as `fold` does, and characters that separate words for both.
 _PLAIN = (
     "\x00-\x7f\u00a0-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf-\u00de"
     "\u00e0-\u0130\u0134-\u013e\u0141-\u0148\u014a-\u017e\u0400\u0402-\u0450\u0452-\u0482\u048a-\u04ff"
@@ -31,12 +28,12 @@ _PLAIN = (
     "\U0001f3a0-\U0001f3c4\U0001f400-\U0001f43e\U0001f442-\U0001f4f7\U0001f500-\U0001f53d"
     "\U0001f5fb-\U0001f640\U0001f680-\U0001f6c5"
 )
-# Soft hyphen, joiners, tatweel, variation selectors: they show nothing, and part no word.
+# Soft hyphen, joiners, tatweel, variation selectors: invisible, and inside words.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
 )
-# Accents, Hebrew points, Arabic vowel signs. On a Cyrillic letter, an accent makes another letter;
-# of those, only ё is often written without.
+# Accents, Hebrew points, Arabic vowel signs. A Cyrillic letter with an accent is another letter; of
+# these, only ё is often written without it.
 _ACCENTS = re.compile(
     "(?<![\u0400-\u04ff])[\u0300-\u036f]+|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]+"
     "|[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
@@ -46,12 +43,12 @@ _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether SQLite's tokenizer alone makes of *text* the words that :func:`fold` makes."""
+    """Tell whether SQLite's tokenizer finds the same words in *text* without :func:`fold`."""
     return text.isascii() or _NOT_PLAIN.search(text) is None
 
 
 def fold(text: str) -> str:
-    """Return *text* in the form whose words are compared, for SQLite's tokenizer to part."""
+    """Return *text* in the form in which SQLite's tokenizer finds the words to compare."""
     text = normalize("NFKD", _INVISIBLE.sub("", text)).casefold()
     text = normalize("NFC", _ACCENTS.sub("", normalize("NFKD", text))).replace("\u0451", "\u0435")
     text = _between().sub(" ", text)
@@ -69,7 +66,7 @@ Word = tuple[int, int, list[str]]
 
 
 def words(text: str) -> Iterator[Word]:
-    """Return where each word of *text* begins and ends, and what it is folded (mostly one word)."""
+    """Return the start and end of each word of *text*, and its folded words (mostly one)."""
     if text.isascii():
         for match in _ASCII_WORD.finditer(text):
             yield (*match.span(), [match[0].lower()])
@@ -80,18 +77,18 @@ def words(text: str) -> Iterator[Word]:
 
 
 def folded_words(text: str) -> Iterator[Word]:
-    """Return every word of the folded *text*, and where the characters are that it was made of.
+    """Return every word of the folded *text*, and the place of its characters in *text*.
 
-    Some signs become letters, so a word may begin or end within one, as ``1`` does in ``½``.
+    Some symbols become letters, so a word may start or end within one, as ``1`` does in ``½``.
     """
     for run in _RUN.finditer(text):  # no word has a space in it
-        found = words(run[0]) if is_plain(run[0]) else _folded_words(run[0])
-        for start, end, folded in found:
+        run_words = words(run[0]) if is_plain(run[0]) else _folded_words(run[0])
+        for start, end, folded in run_words:
             yield run.start() + start, run.start() + end, folded
 
 
 def _folded_words(text: str) -> Iterator[Word]:
-    places: list[int] = []  # of each character with what joins it, and where its folded form ends
+    places: list[int] = []  # of each character with its marks, and where its folded form ends
     ends: list[int] = []
     parts: list[str] = []
     size = 0
@@ -118,7 +115,7 @@ _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 @cache
 def _marks() -> str:
-    """Return all combining marks as ranges, for a class of characters in a pattern."""
+    """Return all combining marks as ranges, for a character class of a pattern."""
     planes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
     ranges: list[list[int]] = []
     for code in planes:
@@ -136,7 +133,7 @@ def _between() -> re.Pattern[str]:
     return re.compile(rf"(?:[^\w\x00-\x7f{_marks()}])+")
 
 
-# In both, an ASCII character is told first: what it is not takes a while to find out.
+# Both match ASCII characters first: testing the other classes takes longer.
 @cache
 def _word() -> re.Pattern[str]:
     return re.compile(rf"(?:[0-9A-Za-z]++|(?![\x00-\x7f])(?:\w|[{_marks()}]))+")
@@ -144,9 +141,9 @@ def _word() -> re.Pattern[str]:
 
 @cache
 def _character() -> re.Pattern[str]:
-    """Return what finds parts of a text that are folded alike apart and together.
+    """Return a pattern for the parts of a text that can be folded one by one.
 
-    Besides marks, later parts of a syllable of hangul and signs of narrow kana join a character.
+    A part is a character with its marks, later parts of a hangul syllable and narrow kana marks.
     """
     joining = f"{_marks()}{_INVISIBLE.pattern[1:-1]}\u1160-\u11ff\u3131-\u318e\uff9e-\uffdc"
     return re.compile(f"(?s:.)[{joining}]*")

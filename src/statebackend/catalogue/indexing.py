@@ -1,8 +1,9 @@
-"""Filling the index: from the last indexed event of each session on, in portions.
+"""Filling the full-text index, in portions, from the last indexed event of each session on.
 
 A portion is read from the session files without a lock on the catalogue, and then written in one
-transaction together with how far it went. A process that finds another to have been faster drops
-what it read, so no row is in the index twice; one killed at any moment leaves nothing half.
+transaction together with its last event. A process that finds the portion already written by
+another drops what it read, so no row is in the index twice. A process killed at any moment leaves
+whole portions.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.payload_text import MOST_BYTES
-from statebackend.catalogue.soundness import changing
 from statebackend.catalogue.text_schema import ROW_BITS
+from statebackend.catalogue.transactions import CatalogueDamaged, transaction
 from statebackend.scanning import scan
-from statebackend.scanning.scan import Listing, Reader
+from statebackend.scanning.connections import Reader
+from statebackend.scanning.listing import Listing
 from statebackend.values import rows
 from statebackend.values.recorded import SessionInfo
 from statebackend.values.results import BadSession
@@ -53,15 +55,14 @@ GONE = (
     "SELECT number FROM text_progress AS p "
     "WHERE NOT EXISTS (SELECT * FROM sessions AS s WHERE s.number = p.number)"
 )
-"""The sessions whose rows are to be taken out of the index."""
+"""The sessions whose rows are to be deleted from the index."""
 _Row = tuple[Any, ...]
 
 
 class Place(NamedTuple):
-    """How far a session is in the index: its last event there, and the rows that it has.
+    """The last indexed event of a session, and the rows that the session has in the index.
 
-    Of the events up to there, ``events_sum`` tells whether they are still the same; of them
-    ``events_bytes`` were read.
+    ``events_sum`` is a checksum of the events up to there, ``events_bytes`` what was read of them.
     """
 
     sequence: int = 0
@@ -71,12 +72,16 @@ class Place(NamedTuple):
 
 
 def place_of(row: Sequence[Any]) -> Place:
-    """Return the place that the columns of ``text_progress`` give, NULL without a row there."""
-    return Place() if row[0] is None else Place(*row)
+    """Return the place in the columns of ``text_progress``, which are NULL without a row."""
+    if row[0] is None:
+        return Place()
+    if not all(type(value) is int for value in row):
+        raise CatalogueDamaged("a session has no place in the index")
+    return Place(*row)
 
 
 class Pending(NamedTuple):
-    """A session of which events up to ``goal`` are wanted in the index.
+    """A session whose events up to ``goal`` are to be in the index.
 
     ``read_at_ns`` is that of its entry, 0 if the entry must not be relied on.
     """
@@ -88,17 +93,17 @@ class Pending(NamedTuple):
     read_at_ns: int
 
 
-class Outcome(NamedTuple):
-    """What became of the sessions: the numbers that are done, and the files that cannot be read.
+class Indexed(NamedTuple):
+    """The numbers of the sessions that are done, and the files that cannot be read.
 
-    What is in neither is at another process, or gone: look again.
+    A session in neither was indexed by another process meanwhile, or is gone: check again.
     """
 
     done: set[int]
     unreadable: list[BadSession]
 
 
-class _Read(NamedTuple):
+class _EventsRead(NamedTuple):
     """Some events of a session, ``whole`` if none follow."""
 
     stem: str
@@ -107,7 +112,7 @@ class _Read(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What the events made: the rows that lead from the pending session's place to the next."""
+    """The rows of some events, which advance the session from its place to the one ``after``."""
 
     pending: Pending
     after: Place
@@ -123,90 +128,90 @@ def index(
     listed: Listing,
     extractors: Extractors,
     progress: Progress | None = None,
-) -> Outcome:
-    """Index the *sessions* of *directory*; *progress* hears of how many events of how many."""
-    # From the end: FTS5 writes out what it has as soon as a row's number is not above the last.
+) -> Indexed:
+    """Index the *sessions*; *progress* is called with how many events are done, and of how many."""
+    # Taken from the end: FTS5 writes to the file once a row id is not above the last one.
     waiting = sorted(sessions, reverse=True)
-    total = left = sum(map(_left, waiting))
-    outcome = Outcome(set(), [])
+    total = remaining = sum(map(_remaining, waiting))
+    indexed = Indexed(set(), [])
     while waiting:
-        group = {one.stem: one for one in _taken(waiting)}
-        waiting_again: list[Pending] = []
-        writer = _Writer(driver)
-        for found in scan.read_each(directory, _reader(group), [*group], listed):
-            if isinstance(found, BadSession):
-                outcome.unreadable.append(found)
+        group = {pending.stem: pending for pending in _take_portion(waiting)}
+        unfinished: list[Pending] = []
+        writer = _PartWriter(driver)
+        for read in scan.read_each(directory, _reader(group), [*group], listed):
+            if isinstance(read, BadSession):
+                indexed.unreadable.append(read)
                 continue
-            part = _part(group[found.stem], found, extractors)
+            part = _part(group[read.stem], read, extractors)
             writer.add(part)
             ahead = part.pending._replace(place=part.after)
-            left -= _left(part.pending) - _left(ahead)
-            if found.whole or not _left(ahead):
-                outcome.done.add(ahead.number)
+            remaining -= _remaining(part.pending) - _remaining(ahead)
+            if read.whole or not _remaining(ahead):
+                indexed.done.add(ahead.number)
             else:
-                waiting_again.append(ahead)
+                unfinished.append(ahead)
         writer.write()
-        outcome.done.difference_update(writer.overtaken)
-        waiting += [one for one in waiting_again if one.number not in writer.overtaken]
+        indexed.done.difference_update(writer.overtaken)
+        waiting += [ahead for ahead in unfinished if ahead.number not in writer.overtaken]
         if progress is not None:
-            progress(total - left, total)
-    return outcome
+            progress(total - remaining, total)
+    return indexed
 
 
-def _left(pending: Pending) -> int:
+def _remaining(pending: Pending) -> int:
     return max(pending.goal - pending.place.sequence, 0)
 
 
-def _taken(waiting: list[Pending]) -> Iterator[Pending]:
-    """Take from the end of *waiting* as many sessions as make a portion, at least one."""
+def _take_portion(waiting: list[Pending]) -> Iterator[Pending]:
+    """Take the sessions of one portion from the end of *waiting*, at least one."""
     events = 0
     while waiting and events < _PORTION_EVENTS:
         pending = waiting.pop()
-        events += _left(pending)
+        events += _remaining(pending)
         yield pending
 
 
-def _reader(group: dict[str, Pending]) -> Reader[_Read]:
-    """Return what reads the next events of one of the sessions in *group*, at most a portion."""
+def _reader(group: dict[str, Pending]) -> Reader[_EventsRead]:
+    """Return what reads the next events of a session in *group*, at most a portion."""
 
-    def read(driver: sqlite3.Connection, info: SessionInfo) -> _Read:
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> _EventsRead:
         after = group[info.session_id].place.sequence
         events: list[_Row] = []
         size = 0
-        with closing(_events(driver, after)) as found:
-            for row in found:
+        with closing(_events(driver, after)) as rows_after:
+            for row in rows_after:
                 events.append(row)
                 size += len(row[-1])
                 if len(events) == _PORTION_EVENTS or size >= _PORTION_BYTES:
-                    return _Read(info.session_id, events, whole=False)
-        return _Read(info.session_id, events, whole=True)
+                    return _EventsRead(info.session_id, events, whole=False)
+        return _EventsRead(info.session_id, events, whole=True)
 
     return read
 
 
 def _events(driver: sqlite3.Connection, after: int) -> Generator[_Row]:
-    """Return the events behind a sequence as rows, their payloads cut, bytes as in a replay."""
-    with closing(driver.execute(_EVENTS, (after,))) as found:
-        for *columns, stored in found:
-            payload = _beginning(driver, columns[0]) if stored is None else stored
+    """Return the events after a sequence as rows, their payloads truncated and always bytes."""
+    with closing(driver.execute(_EVENTS, (after,))) as cursor:
+        for *columns, stored in cursor:
+            payload = _read_beginning(driver, columns[0]) if stored is None else stored
             yield (*columns, payload if isinstance(payload, bytes) else rows.as_bytes(payload))
 
 
-def _beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
-    """Read as much of a large payload as is looked at; SQLite alone would read it whole."""
-    # An attached file is the last one of the connection, an opened one the first and only.
+def _read_beginning(driver: sqlite3.Connection, sequence: int) -> bytes:
+    """Read the beginning of a large payload; a SELECT would read all of it."""
+    # An attached file is the last database of the connection, an opened one the only one.
     name = driver.execute("SELECT name FROM pragma_database_list ORDER BY seq DESC").fetchone()[0]
     with driver.blobopen("events", "payload", sequence, readonly=True, name=name) as blob:
         return blob.read(MOST_BYTES)
 
 
-def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
-    last, count, found_sum, read_bytes = pending.place
-    made: list[_Row] = []
+def _part(pending: Pending, read: _EventsRead, extractors: Extractors) -> _Part:
+    last, count, events_sum, read_bytes = pending.place
+    texts: list[_Row] = []
     size = 0
     for row in read.events:
         text = extractors.text_of_row(row)
-        found_sum = _summed(row, found_sum)
+        events_sum = _checksum(row, events_sum)
         read_bytes += len(row[-1])
         last, _id, *words, _schema_version, _payload = row
         if text and not text.isspace():
@@ -215,17 +220,17 @@ def _part(pending: Pending, read: _Read, extractors: Extractors) -> _Part:
             plain = folding.is_plain(text)
             shown, folded = (None, text) if plain else (text, folding.fold(text))
             timestamp, *words = map(rows.as_text, words)
-            made.append((row_id, last, *words, timestamp, shown, folded))
+            texts.append((row_id, last, *words, timestamp, shown, folded))
             size += len(text) if text.isascii() else len(text.encode())
-    return _Part(pending, Place(last, count, found_sum, read_bytes), made, size)
+    return _Part(pending, Place(last, count, events_sum, read_bytes), texts, size)
 
 
-def _summed(row: _Row, before: int) -> int:
+def _checksum(row: _Row, before: int) -> int:
     return zlib.crc32(marshal.dumps(row, 2), before)
 
 
-class _Writer:
-    """Writes the parts of one portion in one transaction, sooner if they are large."""
+class _PartWriter:
+    """Writes the parts of one portion in one transaction, or in several if they are large."""
 
     def __init__(self, driver: sqlite3.Connection) -> None:
         self.overtaken: set[int] = set()
@@ -240,10 +245,10 @@ class _Writer:
             self.write()
 
     def write(self) -> None:
-        """Write what was added; parts that do not go on from what is stored are dropped."""
+        """Write what was added; drop parts that do not continue what is stored."""
         if not self._parts:
             return
-        with changing(self._driver, "texts"):
+        with transaction(self._driver, "BEGIN IMMEDIATE"):
             for part in self._parts:
                 number = part.pending.number
                 stored = self._driver.execute(_STORED, (number,)).fetchone()
@@ -262,55 +267,56 @@ class _Writer:
         )
 
 
-def still_same(
+def compare_indexed(
     directory: Path, sessions: Iterable[Pending], listed: Listing
 ) -> tuple[list[Pending], list[Pending], list[BadSession]]:
-    """Read again what is in the index of these sessions.
+    """Read the indexed events of these sessions again.
 
-    Returns those that still have just these events, those that do not, and the bad files.
+    Returns the sessions whose events are unchanged, those whose events are not, and the bad files.
     """
-    group = {one.stem: one for one in sessions}
-    same: list[Pending] = []
-    other: list[Pending] = []
+    group = {pending.stem: pending for pending in sessions}
+    unchanged: list[Pending] = []
+    changed: list[Pending] = []
     bad: list[BadSession] = []
 
     def read(driver: sqlite3.Connection, info: SessionInfo) -> tuple[str, int]:
-        found = 0
+        events_sum = 0
         with closing(_events(driver, 0)) as events:
             for row in events:
                 if row[0] > group[info.session_id].place.sequence:
                     break
-                found = _summed(row, found)
-        return info.session_id, found
+                events_sum = _checksum(row, events_sum)
+        return info.session_id, events_sum
 
-    for one in scan.read_each(directory, read, [*group], listed):
-        if isinstance(one, BadSession):
-            bad.append(one)
+    for answer in scan.read_each(directory, read, [*group], listed):
+        if isinstance(answer, BadSession):
+            bad.append(answer)
         else:
-            pending = group[one[0]]
-            (same if one[1] == pending.place.events_sum else other).append(pending)
-    return same, other, bad
+            stem, events_sum = answer
+            pending = group[stem]
+            (unchanged if events_sum == pending.place.events_sum else changed).append(pending)
+    return unchanged, changed, bad
 
 
-def forget_gone(driver: sqlite3.Connection) -> None:
-    """Take the rows of sessions that are gone, or were replaced, out of the index."""
+def delete_gone(driver: sqlite3.Connection) -> None:
+    """Delete the rows of sessions that are gone, or were replaced, from the index."""
     for (number,) in driver.execute(GONE).fetchall():
-        while _shortened(driver, number):
+        while _delete_portion(driver, number):
             pass
 
 
-def _shortened(driver: sqlite3.Connection, number: int) -> bool:
-    """Take the last rows of a session away, and tell whether there were any."""
-    with changing(driver, "texts"):
+def _delete_portion(driver: sqlite3.Connection, number: int) -> bool:
+    """Delete the last rows of a session, and tell whether there were any."""
+    with transaction(driver, "BEGIN IMMEDIATE"):
         query = "SELECT rows FROM text_progress WHERE number = ?"
-        found = driver.execute(query, (number,)).fetchone()
-        if not found or not found[0]:
+        stored = driver.execute(query, (number,)).fetchone()
+        if not stored or not stored[0]:
             driver.execute("DELETE FROM text_progress WHERE number = ?", (number,))
             return False
-        left = max(found[0] - _PORTION_EVENTS, 0)
+        kept = max(stored[0] - _PORTION_EVENTS, 0)
         first = number << ROW_BITS
         driver.execute(
-            "DELETE FROM texts WHERE rowid > ? AND rowid <= ?", (first | left, first | found[0])
+            "DELETE FROM texts WHERE rowid > ? AND rowid <= ?", (first | kept, first | stored[0])
         )
-        driver.execute("UPDATE text_progress SET rows = ? WHERE number = ?", (left, number))
+        driver.execute("UPDATE text_progress SET rows = ? WHERE number = ?", (kept, number))
         return True

@@ -1,7 +1,7 @@
-"""The default text extractor: JSON, plain text, or protobuf's wire format, whichever it looks like.
+"""The default text extractor: JSON, plain text, or protobuf's wire format, by the look of it.
 
-Of JSON the strings count, not the keys. What looks like an id, a digest or encoded bytes is left
-out. Nothing here raises for what a payload holds.
+From JSON it takes the strings, not the keys. Ids, digests and encoded bytes are left out. It never
+raises an error for a payload.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from statebackend.values.recorded import Event
 
 MOST_BYTES = 1024 * 1024
-"""How much of a payload is looked at: a longer one is cut there."""
+"""How much of a payload is read; the rest is ignored."""
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\))")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _JSON_STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"(\s*:)?|\\?\Z)', re.DOTALL)
-# A whole value of these is no text: identifiers, digests, times, encoded bytes.
+# A value that is only one of these is not text: identifiers, digests, times, encoded bytes.
 _OPAQUE = re.compile(
     r"(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|[0-9a-f]{32,}"
@@ -29,37 +29,37 @@ _OPAQUE = re.compile(
 _LONG_WORD = 200
 _ENCODED = re.compile(r"(?<![0-9A-Za-z+/_=-])[0-9A-Za-z+/_=-]{200,}+")
 _MOST_DEPTH = 20
-# Characters that are damaged: one of so many at most.
+# The share of damaged characters is at most one of so many.
 _DAMAGED_SHARE = 20
 _DAMAGED_SHARE_WITHOUT_CONTROLS = 2
-# A path or a name of many words has a separator so often; of base64, it is one of 32 characters.
+# A path or a name of many words has a separator at least this often; base64, every 32 characters.
 _MOST_BETWEEN = 12
 
 
 def extract(event: Event) -> str:
-    """Return the text of an event's payload, empty when it holds none."""
+    """Return the text of an event's payload, empty if there is none."""
     return text_of(event.payload)
 
 
 def text_of(payload: bytes) -> str:
     """Return the text of *payload*, which may be cut anywhere."""
-    text = _decoded(payload)
+    text = _decode(payload)
     if "\ufffd" not in text and not _CONTROL.search(text):
         return _of_text(text)
-    if found := _protobuf_texts(payload):
-        return joined(found)
+    if texts := _protobuf_texts(payload):
+        return join(texts)
     damaged, controls = text.count("\ufffd"), len(_CONTROL.findall(text))
-    # Bytes that are no text hold control characters as well; a text in another encoding does not.
+    # Binary data contains control characters as well; text in another encoding does not.
     share = _DAMAGED_SHARE if controls else _DAMAGED_SHARE_WITHOUT_CONTROLS
     return _of_text(text) if (damaged + controls) * share <= len(text) else ""
 
 
-def joined(texts: Iterable[str]) -> str:
-    """Return *texts* as one, without what is no text, a line each."""
-    return "\n".join(kept for text in texts if (kept := cleaned(text)).strip())
+def join(texts: Iterable[str]) -> str:
+    """Return *texts* as lines of one text, each cleaned."""
+    return "\n".join(kept for text in texts if (kept := clean(text)).strip())
 
 
-def cleaned(text: str) -> str:
+def clean(text: str) -> str:
     """Return *text* without terminal escapes and long runs of encoded bytes; empty if opaque."""
     if len(text) >= 20:
         if " " not in text and len(text) < _LONG_WORD and _OPAQUE.match(text):
@@ -75,7 +75,7 @@ def _unless_encoded(run: re.Match[str]) -> str:
 
 
 def _may_hold_long_word(text: str) -> bool:
-    """Tell whether a piece of half that length, at one of so many places, has no space."""
+    """Tell whether a piece of half the length of a long word has no space."""
     half = _LONG_WORD // 2
     return len(text) >= _LONG_WORD and any(
         text.find(" ", start, start + half) < 0 for start in range(0, len(text) - half, half)
@@ -83,43 +83,43 @@ def _may_hold_long_word(text: str) -> bool:
 
 
 def json_strings(value: Any) -> Iterator[str]:
-    """Return the strings in a value of JSON, in their order, without the keys."""
+    """Return the strings in a JSON value, in their order, without the keys."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            nested = _whole_json(one)
+        item = waiting.pop()
+        if isinstance(item, str):
+            nested = _parse_nested(item)
             if nested is None:
-                yield one
+                yield item
             else:
                 waiting.append(nested)
-        elif isinstance(one, dict):
-            waiting.extend(reversed(one.values()))
-        elif isinstance(one, list):
-            waiting.extend(reversed(one))
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
 
 
-# An object as the list of its values, so that those of a repeated key are all there.
+# An object becomes the list of its values, so that none of a repeated key is lost.
 _VALUES = json.JSONDecoder(object_pairs_hook=lambda pairs: [value for _key, value in pairs])
 
 
 def _of_text(text: str) -> str:
     text = text.removeprefix("\ufeff")
     if not text.lstrip(" \t\r\n").startswith(("{", "[", '"')):
-        return cleaned(text)
+        return clean(text)
     for values in ([text], text.split("\n")):  # one value, or one a line
         try:
             loaded = [_VALUES.decode(each) for each in values if each.strip()]
         except (ValueError, RecursionError):
             continue
-        return joined(json_strings(loaded))
+        return join(json_strings(loaded))
     if _looks_like_cut_json(text):
-        return joined(_strings_of_cut(text))
-    return cleaned(text)
+        return join(_strings_of_cut(text))
+    return clean(text)
 
 
-def _whole_json(text: str) -> Any:
-    """Return the object or array that a string holds as JSON, as arguments of calls do, or None."""
+def _parse_nested(text: str) -> Any:
+    """Return the JSON object or array that a string is, as arguments of calls are, or None."""
     if len(text) < 2 or text[0] + text[-1] not in ("{}", "[]"):
         return None
     try:
@@ -137,12 +137,12 @@ def _strings_of_cut(text: str) -> Iterator[str]:
         if match[2] is None:
             try:
                 yield json.loads(f'"{match[1]}"', strict=False) if "\\" in match[1] else match[1]
-            except ValueError:  # an escape that is none
+            except ValueError:  # an invalid escape
                 yield match[1]
 
 
-def _decoded(payload: bytes) -> str:
-    """Return the payload as text, a sign for what is damaged, nothing for a cut end."""
+def _decode(payload: bytes) -> str:
+    """Return the payload as text, with U+FFFD for damaged bytes, without a truncated end."""
     try:
         return payload.decode()
     except UnicodeDecodeError as error:
@@ -151,12 +151,12 @@ def _decoded(payload: bytes) -> str:
 
 
 def _protobuf_texts(payload: bytes, depth: int = 0) -> list[str] | None:
-    """Return the texts in a message of protobuf, or None when it cannot be one.
+    """Return the texts in a protobuf message, or None if it cannot be one.
 
-    The wire format has no types: a field with a length that is printable UTF-8 is taken for text,
-    else for a message in the message, else for bytes. A cut message counts up to the cut.
+    The wire format has no types: a field with a length is text if it is printable UTF-8, else a
+    nested message if it can be one, else bytes. A truncated message is read up to its end.
     """
-    found: list[str] = []
+    texts: list[str] = []
     place, end = 0, len(payload)
     while place < end:
         key, place = _varint(payload, place)
@@ -175,11 +175,11 @@ def _protobuf_texts(payload: bytes, depth: int = 0) -> list[str] | None:
                 return None
             field = payload[place : place + size]
             place += size
-            found += _field_texts(field, depth)
+            texts += _field_texts(field, depth)
         else:
             return None
-    # Only the end of the whole message may be cut away.
-    return found if place == end or (depth == 0 and end >= MOST_BYTES) else None
+    # Only the outermost message may be truncated.
+    return texts if place == end or (depth == 0 and end >= MOST_BYTES) else None
 
 
 def _field_texts(field: bytes, depth: int) -> list[str]:

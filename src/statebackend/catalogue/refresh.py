@@ -1,8 +1,9 @@
-"""Making the catalogue current: what it lacks is read from the files, what is gone is dropped.
+"""Bringing the catalogue up to date with the session files.
 
-An entry holds as long as its file's signature does, provided that the file had been quiet for
-longer than the clock's grain when it was read: a later change must then show. All else is read
-again each time. A file that cannot be read in full has no entry, so it is never taken for good.
+An entry is valid while its file's signature is unchanged, provided that the file had been quiet for
+longer than the clock's grain when it was read: a later change must then show. All other sessions
+are read each time. A file that cannot be read completely has no entry, so it is never taken for
+sound.
 """
 
 from __future__ import annotations
@@ -11,30 +12,41 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from statebackend.catalogue import schema
+from statebackend.catalogue.entries import Last, Row, SessionEntry, entry_reader
 from statebackend.catalogue.file import Progress
-from statebackend.catalogue.look import Look, Signature, is_quiet, look, signatures
-from statebackend.catalogue.reading import Last, Reading, Row, reader
-from statebackend.catalogue.soundness import changing, check, sign, transaction
+from statebackend.catalogue.folder_state import (
+    FolderState,
+    Signature,
+    is_quiet,
+    read_state,
+    signatures,
+)
+from statebackend.catalogue.transactions import (
+    CatalogueDamaged,
+    transaction,
+    value_errors_are_damage,
+)
 from statebackend.errors import StorageBusy
 from statebackend.files.paths import SessionFiles
 from statebackend.scanning import scan
+from statebackend.scanning.listing import newest_first
 from statebackend.values.ids import is_session_id
 from statebackend.values.results import BadSession
 from statebackend.values.timestamps import to_text
 
-_T = TypeVar("_T")
 _ATTEMPTS = 5
 _PORTION = 500
 _UNSIGNED = "SELECT stem FROM sessions WHERE mtime_ns IS NULL"
-_STORED = "SELECT stem, inode, size, mtime_ns, ctime_ns, log FROM sessions"
+_STORED = "SELECT stem, inode, size, mtime_ns, ctime_ns, wal FROM sessions"
 _COLUMNS = (
-    "stem, inode, size, mtime_ns, ctime_ns, log, read_at_ns, "
+    "stem, inode, size, mtime_ns, ctime_ns, wal, read_at_ns, "
     "parent_session_id, profile, status, depth, started_at, ended_at, live, incomplete, "
     f"{schema.TOTALS}, title, events, last_sequence, last_event_id"
 )
@@ -45,32 +57,32 @@ _DETAILS = {"costs": 14, "plan_rules": 4, "producers": 4}
 
 
 class Current(NamedTuple):
-    """A transaction in which the catalogue shows the folder as *look* found it, or later.
+    """A transaction in which the catalogue shows the folder in this *state*, or a later one.
 
-    ``unread`` are the sessions of the folder without an entry, since they could not be read in
-    full, in the order of the listing.
+    ``unread`` are the sessions of the folder without an entry, newest first, since they could not
+    be read completely.
     """
 
     driver: sqlite3.Connection
-    look: Look
+    state: FolderState
     unread: list[str]
 
 
-class _Found(NamedTuple):
-    """A reading, and what its entry says of the file: no signature if that may not be relied on."""
+class _FileEntry(NamedTuple):
+    """An entry, and the file that it was read from: no signature if that must not be relied on."""
 
-    reading: Reading
+    entry: SessionEntry
     inode: int
     signature: Signature | None
     read_at_ns: int
 
 
-_Again = dict[str, _Found | None]
-"""What was read for this answer alone; None is a file that could not be read in full."""
+_Unreliable = dict[str, _FileEntry | None]
+"""The entries read for this use alone; None for a file that could not be read completely."""
 
 
 class _Difference(NamedTuple):
-    """What differs from the folder: ``stale`` is to be read, ``gone`` to be dropped.
+    """The difference from the folder: ``stale`` sessions are to be read, ``gone`` ones dropped.
 
     ``unread`` are the signed files without a good entry; None if they are those that are stored.
     """
@@ -80,51 +92,55 @@ class _Difference(NamedTuple):
     unread: list[str] | None
 
 
-def answer(
-    driver: sqlite3.Connection,
-    directory: Path,
-    query: Callable[[Current], _T],
-    progress: Progress | None = None,
-) -> _T:
-    """Return what *query* says of the catalogue while it is current.
+@contextmanager
+def current(
+    driver: sqlite3.Connection, directory: Path, progress: Progress | None = None
+) -> Iterator[Current]:
+    """Give a transaction in which the catalogue is current.
 
-    *progress* hears how many sessions of how many have been read.
-
-    Raises :class:`StorageError` and SQLite's errors.
+    *progress* is called with how many sessions have been read, and of how many. Raises
+    :class:`StorageError`, SQLite's errors and :class:`CatalogueDamaged`.
     """
-    seen = look(directory)
-    again: _Again = {}
+    state = read_state(directory)
+    unreliable: _Unreliable = {}
     writing = False
     for _ in range(_ATTEMPTS):
         with transaction(driver, "BEGIN IMMEDIATE" if writing else "BEGIN"):
-            check(driver, "entries")
-            stale, gone, unread = _compare(driver, seen, again)
-            changed = bool(gone) or unread is not None or any(again.values())
+            stale, gone, unread = _compare(driver, state, unreliable)
+            changed = bool(gone) or unread is not None or any(unreliable.values())
             if not stale and (writing or not changed):
                 if changed:
-                    _write(driver, seen, again, gone, unread)
-                    sign(driver, "entries")
-                return query(Current(driver, seen, _without_entry(again)))
+                    _write(driver, state, unreliable, gone, unread)
+                without_entry = newest_first(
+                    stem for stem, entry in unreliable.items() if entry is None
+                )
+                _check_entry_count(driver, state.sessions - len(without_entry))
+                yield Current(driver, state, without_entry)
+                return
         if stale:
-            _read(driver, directory, seen, stale, again=again, progress=progress)
-        writing = changed or any(again.values())
-    raise StorageBusy(directory, "changes faster than the catalogue follows; try again")
+            _read(driver, directory, state, stale, unreliable=unreliable, progress=progress)
+        writing = changed or any(unreliable.values())
+    raise StorageBusy(directory, "changes faster than the catalogue can be updated; try again")
 
 
-def _without_entry(again: _Again) -> list[str]:
-    return sorted(
-        [stem for stem, found in again.items() if not found], key=scan.in_order, reverse=True
-    )
+def _check_entry_count(driver: sqlite3.Connection, sessions: int) -> None:
+    """Refuse a catalogue that lost entries: a part of the sessions is never returned as all."""
+    (entries,) = driver.execute("SELECT count(*) FROM sessions").fetchone()
+    if entries != sessions:
+        raise CatalogueDamaged(f"{entries:,} entries for {sessions:,} sessions")
 
 
-def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Difference:
+@value_errors_are_damage()
+def _compare(
+    driver: sqlite3.Connection, state: FolderState, unreliable: _Unreliable
+) -> _Difference:
     (digest, bad) = driver.execute("SELECT digest, unread FROM folder").fetchone()
-    if digest == seen.digest:
+    if digest == state.digest:
         unread = None
-        stale = seen.unsigned.union(json.loads(bad))
+        stale = state.unsigned.union(json.loads(bad))
         other = [stem for (stem,) in driver.execute(_UNSIGNED)]
     else:
-        signature = seen.signatures.get
+        signature = state.signatures.get
         other = []
         valid = set()
         for row in driver.execute(_STORED):
@@ -132,86 +148,84 @@ def _compare(driver: sqlite3.Connection, seen: Look, again: _Again) -> _Differen
                 valid.add(row[0])
             else:
                 other.append(row[0])
-        unread = [stem for stem in seen.signatures if stem not in valid]
-        stale = seen.unsigned.union(unread)
-    gone = [stem for stem in other if stem not in seen or again.get(stem, seen) is None]
-    return _Difference(
-        sorted(stale.difference(again), key=scan.in_order, reverse=True), gone, unread
-    )
+        unread = [stem for stem in state.signatures if stem not in valid]
+        stale = state.unsigned.union(unread)
+    gone = [stem for stem in other if stem not in state or unreliable.get(stem, state) is None]
+    return _Difference(newest_first(stale.difference(unreliable)), gone, unread)
 
 
 def _write(
     driver: sqlite3.Connection,
-    seen: Look,
-    again: _Again,
+    state: FolderState,
+    unreliable: _Unreliable,
     gone: list[str],
     unread: list[str] | None,
 ) -> None:
     _forget(driver, gone)
-    for found in again.values():
-        if found is not None:
-            _put(driver, found)
+    for entry in unreliable.values():
+        if entry is not None:
+            _put(driver, entry)
     if unread is not None:
         driver.execute(
-            "UPDATE folder SET digest = ?, unread = ?", (seen.digest, json.dumps(unread))
+            "UPDATE folder SET digest = ?, unread = ?", (state.digest, json.dumps(unread))
         )
 
 
 def _read(
     driver: sqlite3.Connection,
     directory: Path,
-    seen: Look,
+    state: FolderState,
     stems: list[str],
     *,
-    again: _Again,
+    unreliable: _Unreliable,
     progress: Progress | None,
 ) -> None:
-    """Read these sessions: what may be relied on becomes an entry, all else goes to *again*."""
+    """Read these sessions: what may be relied on is stored, all else goes to *unreliable*."""
     for start in range(0, len(stems), _PORTION):
         portion = stems[start : start + _PORTION]
-        again.update(dict.fromkeys(portion))
+        unreliable.update(dict.fromkeys(portion))
         with transaction(driver):
             known = dict(_known(driver, portion))
-        found = list(_read_portion(directory, seen, portion, known))
-        with changing(driver, "entries"):
-            for one in found:
-                stem = one.reading.info.session_id
-                if one.signature is None:
-                    again[stem] = one
+        entries = list(_read_portion(directory, state, portion, known))
+        with transaction(driver, "BEGIN IMMEDIATE"):
+            for entry in entries:
+                stem = entry.entry.info.session_id
+                if entry.signature is None:
+                    unreliable[stem] = entry
                 else:
-                    _put(driver, one)
-                    del again[stem]
+                    _put(driver, entry)
+                    del unreliable[stem]
         if progress is not None:
             progress(start + len(portion), len(stems))
 
 
 def _known(driver: sqlite3.Connection, stems: list[str]) -> Iterator[tuple[str, Last]]:
     query = "SELECT events, last_sequence, last_event_id FROM sessions WHERE stem = ?"
-    for stem in filter(is_session_id, stems):  # another name has no entry, and may be no UTF-8
+    for stem in filter(is_session_id, stems):  # another name has no entry, and may not be UTF-8
         if (row := driver.execute(query, (stem,)).fetchone()) is not None:
             yield stem, Last(*row)
 
 
 def _read_portion(
-    directory: Path, seen: Look, stems: list[str], known: dict[str, Last]
-) -> Iterator[_Found]:
+    directory: Path, state: FolderState, stems: list[str], known: dict[str, Last]
+) -> Iterator[_FileEntry]:
     started_ns = time.time_ns()
-    read = [
-        one
-        for one in scan.read_each(directory, reader(known), stems, seen.listed)
-        if not isinstance(one, BadSession)
+    entries = [
+        entry
+        for entry in scan.read_each(directory, entry_reader(known), stems, state.listed)
+        if not isinstance(entry, BadSession)
     ]
-    after = signatures(directory, [one.info.session_id for one in read])
-    for one in read:
-        stem = one.info.session_id
-        before = seen.signatures.get(stem)
-        doubtful = one.info.live or one.info.incomplete
+    after = signatures(directory, [entry.info.session_id for entry in entries])
+    for entry in entries:
+        stem = entry.info.session_id
+        before = state.signatures.get(stem)
+        doubtful = entry.info.live or entry.info.incomplete
         if before is not None and before == after.get(stem) and not doubtful:
-            relied_on = before if is_quiet(before, started_ns) else None
-            yield _Found(one, before[0], relied_on, started_ns)
+            signature = before if is_quiet(before, started_ns) else None
+            yield _FileEntry(entry, before[0], signature, started_ns)
         else:
             inode = _inode(SessionFiles.of(directory, stem).path)
-            yield _Found(one, inode, None, started_ns)
+            yield _FileEntry(entry, inode, None, started_ns)
 
 
 def _inode(path: Path) -> int:
@@ -221,24 +235,27 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def _put(driver: sqlite3.Connection, found: _Found) -> None:
-    """Make or change the entry of a session; one that is not the same file gets a new number."""
-    reading = found.reading
-    stem = reading.info.session_id
+def _put(driver: sqlite3.Connection, read: _FileEntry) -> None:
+    """Insert or update the entry of a session; one that is not the same file gets a new number."""
+    entry = read.entry
+    stem = entry.info.session_id
     query = "SELECT number, inode, mtime_ns FROM sessions WHERE stem = ?"
     stored = driver.execute(query, (stem,)).fetchone()
-    if found.signature is not None or (stored is not None and stored[2] is not None):
+    if read.signature is not None or (stored is not None and stored[2] is not None):
         driver.execute("UPDATE folder SET digest = NULL")
-    signature = found.signature or (found.inode, None, None, None, None)
-    info = reading.info
+    signature = read.signature or (read.inode, None, None, None, None)
+    info = entry.info
     values = (
-        *(stem, *signature, found.read_at_ns),
+        *(stem, *signature, read.read_at_ns),
         *(info.parent_session_id, info.profile, info.status, info.depth),
-        *(_moment(info.started_at), None if info.ended_at is None else _moment(info.ended_at)),
+        *(
+            _stored_time(info.started_at),
+            None if info.ended_at is None else _stored_time(info.ended_at),
+        ),
         *(info.live, info.incomplete),
-        *(*reading.totals, reading.title, *reading.last),
+        *(*entry.totals, entry.title, *entry.last),
     )
-    if stored is not None and reading.goes_on and stored[1] == found.inode:
+    if stored is not None and entry.is_continued and stored[1] == read.inode:
         number = stored[0]
         _forget_details(driver, number)
         driver.execute(_UPDATE, (*values, number))
@@ -246,9 +263,9 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
         _forget(driver, [stem])
         number = driver.execute(_INSERT, values).lastrowid
     details: list[tuple[str, Sequence[Row]]] = [
-        ("costs", reading.costs),
-        ("plan_rules", reading.plan_rules),
-        ("producers", reading.producers),
+        ("costs", entry.costs),
+        ("plan_rules", entry.plan_rules),
+        ("producers", entry.producers),
     ]
     for table, rows in details:
         marks = ", ".join("?" * _DETAILS[table])
@@ -258,7 +275,7 @@ def _put(driver: sqlite3.Connection, found: _Found) -> None:
 
 
 def renumber(driver: sqlite3.Connection, number: int) -> None:
-    """Give a session another number, as if its file were another; inside a transaction."""
+    """Give a session another number, as if its file were another, inside a transaction."""
     driver.execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'sessions'")
     for table in ("sessions", *_DETAILS):
         driver.execute(
@@ -268,8 +285,8 @@ def renumber(driver: sqlite3.Connection, number: int) -> None:
         )
 
 
-def _moment(value: datetime | str) -> str | bytes:
-    """Return a time as text, and a text that is no time of ours as bytes: it need not be parsed."""
+def _stored_time(value: datetime | str) -> str | bytes:
+    """Return a time as text, and a text that is not a time as bytes: it need not be parsed."""
     return to_text(value) if isinstance(value, datetime) else value.encode()
 
 

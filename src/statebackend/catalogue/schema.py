@@ -11,37 +11,35 @@ import sqlite3
 from pathlib import Path
 
 from statebackend.catalogue import text_schema
-from statebackend.catalogue.soundness import sign, transaction
+from statebackend.catalogue.transactions import transaction
 from statebackend.values.recorded import SCHEMA_VERSION
 
 APPLICATION_ID = 0x53424361
 """``PRAGMA application_id`` of a catalogue: "SBCa"."""
 
-NUMBER = 1000 * 5 + SCHEMA_VERSION
-"""``PRAGMA user_version`` of a catalogue. Any other is made anew, so count the first factor up with
-each change of a table, or of what is put in one."""
+NUMBER = 1000 * 6 + SCHEMA_VERSION
+"""``PRAGMA user_version`` of a catalogue. One with another number is rebuilt, so increment the
+second factor with each change of a table, or of what is stored in one."""
 
 TOTALS = (
     "ledger_rows, cost_usd, unpriced_rows, input_high, input_low, output_high, output_low, "
     "cache_write_high, cache_write_low, cache_read_high, cache_read_low"
 )
-"""The columns that :func:`statebackend.rows.cost_totals` takes."""
+"""The columns that :func:`statebackend.values.rows.cost_totals` takes."""
 
 DDL: tuple[str, ...] = (
-    # One row. The absolute path is in bytes. `digest` stands for the signatures of all files that
-    # the entries, and the `unread` without a good one (a JSON array), are of; NULL if the entries
-    # have changed since. The sums are those of `soundness`, -1 for a part that is too large.
-    """CREATE TABLE folder (
-        directory BLOB NOT NULL, digest BLOB, unread TEXT,
-        entries_sum INTEGER, texts_sum INTEGER)""",
-    # `number` is a file as long as it only grows: one that was replaced, or lost events, gets
-    # another. The next seven columns say which state of the file the rest is of; `mtime_ns` is NULL
-    # if that must not be relied on. `log` is the same of the write-ahead log, NULL when there is
-    # none.
+    # One row. The absolute path is in bytes. `digest` is that of the signatures of all files when
+    # the entries were read, and `unread` lists the files without a good entry (a JSON array);
+    # `digest` is NULL if the entries have changed since.
+    "CREATE TABLE folder (directory BLOB NOT NULL, digest BLOB, unread TEXT)",
+    # `number` stays with a file while events are only appended: one that was replaced, or lost
+    # events, gets another. The next seven columns say which state of the file the rest describes;
+    # `mtime_ns` is NULL if that must not be relied on. `wal` is the signature of the WAL, NULL
+    # without one.
     f"""CREATE TABLE sessions (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         stem TEXT NOT NULL UNIQUE,
-        inode INTEGER NOT NULL, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, log TEXT,
+        inode INTEGER NOT NULL, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, wal TEXT,
         read_at_ns INTEGER NOT NULL,
         parent_session_id, profile, status, depth, started_at, ended_at,
         live INTEGER NOT NULL, incomplete INTEGER NOT NULL,
@@ -57,16 +55,14 @@ DDL: tuple[str, ...] = (
     "CREATE INDEX producers_by_number ON producers (number)",
     *text_schema.DDL,
 )
-"""The statements that make a catalogue, in their order."""
+"""The statements that create a catalogue, in their order."""
 
 
-def make(driver: sqlite3.Connection, directory: Path) -> None:
-    """Make the tables of an empty catalogue of *directory*, in one transaction."""
+def create(driver: sqlite3.Connection, directory: Path) -> None:
+    """Create the tables of an empty catalogue of *directory*, in one transaction."""
     with transaction(driver):
         for statement in DDL:
             driver.execute(statement)
         driver.execute("INSERT INTO folder (directory) VALUES (?)", (os.fsencode(directory),))
-        sign(driver, "entries")
-        sign(driver, "texts")
         driver.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         driver.execute(f"PRAGMA user_version = {NUMBER}")

@@ -10,22 +10,33 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from statebackend.catalogue import words
+from statebackend.catalogue.entries import entry_reader
 from statebackend.catalogue.extractors import installed
-from statebackend.catalogue.file import Progress, catalogue_path, shielded, using
-from statebackend.catalogue.indexing import GONE, Pending, forget_gone, index, place_of, still_same
-from statebackend.catalogue.reading import reader
-from statebackend.catalogue.refresh import Current, answer, renumber
-from statebackend.catalogue.soundness import Unsound, changing, check
-from statebackend.catalogue.text_schema import ROW_BITS, has_index, make_index
+from statebackend.catalogue.file import Progress, catalogue_path, use
+from statebackend.catalogue.indexing import (
+    GONE,
+    Pending,
+    compare_indexed,
+    delete_gone,
+    index,
+    place_of,
+)
+from statebackend.catalogue.refresh import Current, current, renumber
+from statebackend.catalogue.text_schema import ROW_BITS, check_text_count, create_index, has_index
+from statebackend.catalogue.transactions import (
+    CatalogueDamaged,
+    transaction,
+    value_errors_are_damage,
+)
 from statebackend.errors import SessionNotFound
 from statebackend.scanning import scan
-from statebackend.scanning.scan import Listing
+from statebackend.scanning.listing import Listing
 from statebackend.values import rows
 from statebackend.values.recorded import Producer
 from statebackend.values.results import BadSession, SearchHit, SearchResult
 
-# When a file changed, so much of its events is read again to see whether it only grew; beside a
-# living writer, at each search.
+# After a file changed, at most so many bytes of its indexed events are read again, to see whether
+# events were only appended; with a living writer, at each search.
 _CHECKED = 64 * 1024 * 1024
 _CHECKED_LIVE = 256 * 1024
 _PENDING = (
@@ -36,7 +47,7 @@ _PENDING = (
     "WHERE s.last_sequence > coalesce(p.sequence, 0) OR p.read_at_ns <> s.read_at_ns"
 )
 _KNOWN_SAME = "UPDATE text_progress SET read_at_ns = ? WHERE number = ? AND sequence = ?"
-# The best are found by their numbers alone; only of these is more than that read.
+# The best rows are selected by their ids alone; the other columns are read for these only.
 _HITS = f"""
     WITH best AS (
         SELECT texts.rowid AS id, sessions.stem AS stem, rank AS score
@@ -59,7 +70,7 @@ _FILTERS = {
 
 
 class Query(NamedTuple):
-    """What is looked for: the *phrases*, at most *limit* events, those that meet every filter.
+    """The phrases to search for, and the filters; at most *limit* events are returned.
 
     Times are stored texts. A text as *producer* is a name, ``category/name`` or
     ``category/name@version``.
@@ -76,9 +87,9 @@ class Query(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What there is to do before the index can answer.
+    """The sessions to index before the search can be answered.
 
-    Of the ``doubtful`` sessions, what is in the index may have changed.
+    The indexed events of the ``doubtful`` ones may have changed.
     """
 
     doubtful: list[Pending]
@@ -87,7 +98,7 @@ class _Work(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What the index says; the ``unread`` sessions are not in it, since they could not be read."""
+    """The answer of the index; the ``unread`` sessions could not be read, so it lacks them."""
 
     hits: tuple[SearchHit, ...]
     incomplete: tuple[str, ...]
@@ -96,22 +107,21 @@ class _Answer(NamedTuple):
 
 
 def search(directory: Path, query: Query, progress: Progress | None = None) -> SearchResult:
-    """Bring the index of *directory* up to date, and return what it has for the *query*.
+    """Bring the index of *directory* up to date, and search it.
 
-    Raises :class:`SessionNotFound` for a session id that is none, and :class:`StorageError` if
-    there can be no index.
+    Raises :class:`SessionNotFound` for a session id that is not in the folder, and
+    :class:`StorageError` if there can be no index.
     """
     if not query.phrases:
         return SearchResult(hits=(), unreadable=(), incomplete=())
-    heard = shielded(progress)
-    return using(directory, lambda driver: _Search(driver, directory, query, heard).run())
+    return use(directory, lambda driver: _Search(driver, directory, query, progress).run())
 
 
 class _Search:
     """One search.
 
-    ``_done`` are the sessions, by number, that it need not index any more, ``_checked`` those that
-    are no longer doubtful.
+    ``_done`` are the numbers of the sessions that are indexed, ``_checked`` of those that are no
+    longer doubtful.
     """
 
     def __init__(
@@ -126,34 +136,36 @@ class _Search:
         self._bad: dict[str, BadSession] = {}
 
     def run(self) -> SearchResult:
-        self._make_index()
-        looked_again = False
+        self._create_index()
+        repeated = False
         while True:
-            found = answer(self._driver, self._directory, self._look, self._progress)
-            if isinstance(found, _Work):
-                self._index(found)
+            with current(self._driver, self._directory, self._progress) as now:
+                answer = self._answer(now)
+            if isinstance(answer, _Work):
+                self._index(answer)
                 continue
-            bad = self._unreadable(found)
-            if len(bad) < len(found.unread) and not looked_again:  # gone by now, or whole again
-                looked_again = True
+            bad = self._unreadable(answer)
+            if len(bad) < len(answer.unread) and not repeated:  # deleted by now, or readable again
+                repeated = True
                 continue
-            by_id = {one.session_id: one for one in (*self._bad.values(), *bad)}
+            by_id = {session.session_id: session for session in (*self._bad.values(), *bad)}
             return SearchResult(
-                hits=found.hits,
+                hits=answer.hits,
                 unreadable=tuple(by_id[name] for name in sorted(by_id, reverse=True)),
-                incomplete=found.incomplete,
+                incomplete=answer.incomplete,
             )
 
-    def _make_index(self) -> None:
+    def _create_index(self) -> None:
         if has_index(self._driver):
             return
-        with changing(self._driver, "texts"):  # which finds out if it was there and is gone
-            make_index(self._driver, catalogue_path(self._directory))
+        with transaction(self._driver, "BEGIN IMMEDIATE"):
+            create_index(self._driver, catalogue_path(self._directory))
+            check_text_count(self._driver)  # it may have existed, and be lost
 
     def _index(self, work: _Work) -> None:
         self._check(work)
-        forget_gone(self._driver)
-        outcome = index(
+        delete_gone(self._driver)
+        indexed = index(
             self._driver,
             self._directory,
             work.pending,
@@ -161,34 +173,33 @@ class _Search:
             extractors=installed(),
             progress=self._progress,
         )
-        self._done |= outcome.done
-        self._bad.update({bad.session_id: bad for bad in outcome.unreadable})
+        self._done |= indexed.done
+        self._bad.update({bad.session_id: bad for bad in indexed.unreadable})
 
     def _check(self, work: _Work) -> None:
-        """Let a session that did not only grow be indexed from its start."""
+        """Let a session whose indexed events changed be indexed from its first event."""
         if not work.doubtful:
             return
-        same, other, bad = still_same(self._directory, work.doubtful, work.listed)
-        self._checked.update(one.number for one in (*same, *other))
-        self._bad.update({one.session_id: one for one in bad})
-        if other:
-            with changing(self._driver, "entries"):
-                for one in other:
-                    renumber(self._driver, one.number)
-        if known := [one for one in same if one.read_at_ns]:
-            with changing(self._driver, "texts"):
-                for one in known:
-                    values = (one.read_at_ns, one.number, one.place.sequence)
+        same, changed, bad = compare_indexed(self._directory, work.doubtful, work.listed)
+        self._checked.update(pending.number for pending in (*same, *changed))
+        self._bad.update({session.session_id: session for session in bad})
+        with transaction(self._driver, "BEGIN IMMEDIATE"):
+            for pending in changed:
+                renumber(self._driver, pending.number)
+            for pending in same:
+                if pending.read_at_ns:
+                    values = (pending.read_at_ns, pending.number, pending.place.sequence)
                     self._driver.execute(_KNOWN_SAME, values)
 
-    def _unreadable(self, found: _Answer) -> list[BadSession]:
-        read = scan.read_each(self._directory, reader({}), found.unread, found.listed)
-        return [one for one in read if isinstance(one, BadSession)]
+    def _unreadable(self, answer: _Answer) -> list[BadSession]:
+        read = scan.read_each(self._directory, entry_reader({}), answer.unread, answer.listed)
+        return [session for session in read if isinstance(session, BadSession)]
 
-    def _look(self, current: Current) -> _Work | _Answer:
-        """Answer from the index, or say what it lacks; inside a transaction that sees all of it."""
+    @value_errors_are_damage()
+    def _answer(self, now: Current) -> _Work | _Answer:
+        """Answer from the index, or return what it lacks; inside the transaction of *now*."""
         wanted = self._query.session_ids
-        unread = [stem for stem in current.unread if wanted is None or stem in wanted]
+        unread = [stem for stem in now.unread if wanted is None or stem in wanted]
         if wanted is not None:
             self._refuse_unknown(wanted, unread)
         doubtful: list[Pending] = []
@@ -196,17 +207,23 @@ class _Search:
         for number, stem, last, read_at_ns, *place, changed in self._driver.execute(_PENDING):
             if stem in self._bad or not (wanted is None or stem in wanted):
                 continue
-            one = Pending(number, stem, place_of(place), last, read_at_ns)
+            if stem not in now.state:
+                raise CatalogueDamaged("an entry is of no session")
+            session = Pending(number, stem, place_of(place), last, read_at_ns)
             if changed and number not in self._checked:
-                doubtful.append(one)
-            elif last > one.place.sequence and number not in self._done:
-                pending.append(one)
-        listed = current.look.listed
+                doubtful.append(session)
+            elif last > session.place.sequence and number not in self._done:
+                pending.append(session)
+        listed = now.state.listed
         if doubtful or pending or self._driver.execute(GONE).fetchone():
             return _Work(doubtful, pending, listed)
-        check(self._driver, "texts")
-        found = hits(self._driver, self._query)
-        return _Answer(found, _incomplete(self._driver, self._query), unread, listed)
+        check_text_count(self._driver)
+        return _Answer(
+            hits(self._driver, self._query),
+            _select_incomplete(self._driver, self._query),
+            unread,
+            listed,
+        )
 
     def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
         known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
@@ -216,21 +233,21 @@ class _Search:
 
 
 def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
-    """Return what the index has for the *query*, the best first, of equals the newest."""
+    """Return the events that match the *query*, the best first, of equally good ones the newest."""
     filters = _filters(query)
     limit = -1 if query.limit is None else query.limit
-    found = driver.execute(
+    best = driver.execute(
         _HITS.format(filters=_conditions(filters)),
         {**filters, "expression": words.expression(query.phrases), "limit": limit},
     )
-    return tuple(_hit(row, query.phrases) for row in found)
+    return tuple(_hit(row, query.phrases) for row in best)
 
 
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     stem, sequence, kind, category, name, version, timestamp, text = row
     if type(sequence) is not int:
-        raise Unsound("a text is of no event")
-    # The rules for foreign words and times are those of a read event.
+        raise CatalogueDamaged("a text is of no event")
+    # Foreign words and times are shown as those of an event that is read.
     event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
     snippet = words.snippet(text, phrases)
     return SearchHit(
@@ -244,17 +261,17 @@ def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     )
 
 
-def _incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
+def _select_incomplete(driver: sqlite3.Connection, query: Query) -> tuple[str, ...]:
     filters = _filters(query._replace(kind=None, producer=None, since=None, until=None))
-    found = driver.execute(
+    incomplete = driver.execute(
         f"SELECT stem FROM sessions WHERE incomplete {_conditions(filters)} ORDER BY stem DESC",
         filters,
     )
-    return tuple(stem for (stem,) in found)
+    return tuple(stem for (stem,) in incomplete)
 
 
 def _filters(query: Query) -> dict[str, Any]:
-    """Return the values that the filters compare with, by name."""
+    """Return the values of the filters, by name."""
     values: dict[str, Any] = {
         name: value
         for name in ("kind", "profile", "since", "until")

@@ -1,4 +1,4 @@
-"""What a person is looking for: plain words and quoted phrases, and where a text has them."""
+"""Queries of plain words and quoted phrases, and the snippet of a text that matches one."""
 
 from __future__ import annotations
 
@@ -12,70 +12,71 @@ from unicodedata import category
 from statebackend.catalogue import folding
 
 Phrase = tuple[str, ...]
-"""Folded words that follow each other."""
+"""Case-folded words that follow each other."""
 Span = tuple[int, int]
 
 MOST_WORDS = 200
-"""How many words of a query count."""
+"""The most words of a query that are used."""
 
 _PIECE = re.compile(r'"([^"]+)"|([^\s"]+)')
-# Characters of a snippet, of what is before the first match, of what either end may be moved back.
+# In characters: the length of a snippet, of its part before the first match, and how far either end
+# may be moved back.
 _SHOWN = 200
 _BEFORE = 60
 _BACK = 40
-# How far behind the first match to look for a place with more of what is wanted.
+# How far after the first match a place with more of the phrases is searched.
 _FAR = 4000
 _SPACES = re.compile(r"\s+")
 _FLAG = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def phrases(text: str) -> list[Phrase]:
-    """Return the phrases in *text*: what is in double quotes, and each word outside.
+    """Return the phrases in *text*: each part in double quotes, and each word outside.
 
-    A word that holds signs is a phrase of its parts: ``foo-bar`` is ``foo`` before ``bar``. What is
-    left without a letter or digit is none.
+    A word that contains punctuation is a phrase of its parts: ``foo-bar`` is ``foo`` before
+    ``bar``. A part without a letter or digit is no phrase.
     """
-    found: dict[Phrase, None] = {}
-    left = MOST_WORDS
+    distinct: dict[Phrase, None] = {}
+    remaining = MOST_WORDS
     for match in _PIECE.finditer(text):
-        phrase = tuple(folding.tokens(match[1] or match[2])[:left])
-        if phrase and phrase not in found:
-            found[phrase] = None
-            left -= len(phrase)
-    return list(found)
+        phrase = tuple(folding.tokens(match[1] or match[2])[:remaining])
+        if phrase and phrase not in distinct:
+            distinct[phrase] = None
+            remaining -= len(phrase)
+    return list(distinct)
 
 
 def expression(wanted: Sequence[Phrase]) -> str:
-    """Return FTS5's query for the texts that hold all the phrases."""
+    """Return the FTS5 query for the texts that contain all the phrases."""
     return " ".join(f'"{" ".join(phrase)}"' for phrase in wanted)
 
 
 class Snippet(NamedTuple):
-    """Some of a text, in one line; ``marks`` are the places in it of what was looked for."""
+    """A part of a text in one line; ``marks`` are the start and end of each match in it."""
 
     text: str
     marks: tuple[Span, ...]
 
 
 def snippet(text: str, wanted: Sequence[Phrase]) -> Snippet:
-    """Return the part of *text* that has the most of the *wanted* phrases, the first such part."""
-    found = _matches(text, wanted)
-    start = _start(text, _best(found, len(wanted)))
+    """Return the part of *text* with the most of the *wanted* phrases, the first of several."""
+    matches = _matches(text, wanted)
+    start = _start(text, _best(matches, len(wanted)))
     end = _end(text, start)
-    shown = _Line("…" if text[:start].strip() else "")
+    line = _SnippetLine("…" if text[:start].strip() else "")
     place = start
-    for left, right, _phrase in found:
+    for left, right, _phrase in matches:
         if start <= left < end:
-            shown.add(text[place:left])
+            line.add(text[place:left])
             place = min(right, end)
-            shown.add(text[left:place], marked=True)
-    shown.add(text[place:end])
-    shown.add("…" if text[end:].strip() else "")
-    return Snippet("".join(shown.parts), tuple(shown.marks))
+            line.add(text[left:place], marked=True)
+    line.add(text[place:end])
+    line.add("…" if text[end:].strip() else "")
+    return Snippet("".join(line.parts), tuple(line.marks))
 
 
-class _Line:
-    """Text put together, any run of spaces and line ends as one space."""
+class _SnippetLine:
+    """A line that is put together; a run of spaces and line ends becomes one space."""
 
     def __init__(self, text: str) -> None:
         self.parts = [text]
@@ -94,23 +95,23 @@ _Match = tuple[int, int, Phrase]
 
 
 def _matches(text: str, wanted: Sequence[Phrase]) -> list[_Match]:
-    """Return where the phrases are in *text*, in order, at least all near the first.
+    """Return the places of the phrases in *text*, in order, at least all near the first.
 
-    One inside of another is left out.
+    A match inside another is left out.
     """
     longest_first = tuple(sorted(wanted, key=len, reverse=True))
     if text.isascii():  # the same, and many times as fast
         pattern = _ascii_pattern(longest_first)
-        found = pattern.finditer(text.lower())
-        return [(*match.span(), longest_first[(match.lastindex or 1) - 1]) for match in found]
+        spans = pattern.finditer(text.lower())
+        return [(*match.span(), longest_first[(match.lastindex or 1) - 1]) for match in spans]
     by_last: dict[str, list[Phrase]] = {}
     for phrase in longest_first:
         by_last.setdefault(phrase[-1], []).append(phrase)
-    # The second way sees words that are none before they are folded, and takes longer.
-    return _found(folding.words(text), by_last) or _found(folding.folded_words(text), by_last)
+    # The second way also finds words that become words by folding, and takes longer.
+    return _match(folding.words(text), by_last) or _match(folding.folded_words(text), by_last)
 
 
-def _found(words: Iterable[folding.Word], by_last: Mapping[str, Sequence[Phrase]]) -> list[_Match]:
+def _match(words: Iterable[folding.Word], by_last: Mapping[str, Sequence[Phrase]]) -> list[_Match]:
     matches: list[_Match] = []
     parts: list[str] = []
     starts: list[int] = []
@@ -128,7 +129,7 @@ def _found(words: Iterable[folding.Word], by_last: Mapping[str, Sequence[Phrase]
 
 
 def _put(matches: list[_Match], match: _Match) -> None:
-    """Add the next match in place of those inside of it, unless one reaches into it."""
+    """Add the next match in place of those inside it, unless one overlaps it."""
     while matches and matches[-1][0] >= match[0]:
         matches.pop()
     if not matches or matches[-1][1] <= match[0]:
@@ -137,20 +138,20 @@ def _put(matches: list[_Match], match: _Match) -> None:
 
 @lru_cache(maxsize=8)
 def _ascii_pattern(wanted: Sequence[Phrase]) -> re.Pattern[str]:
-    """Return what finds the phrases in a text of lower-case ASCII, each as a group."""
+    """Return a pattern for the phrases in lower-case ASCII text, each as a group."""
     groups = "|".join(f"({'[^0-9a-z]+'.join(map(re.escape, phrase))})" for phrase in wanted)
     return re.compile(f"(?<![0-9a-z])(?:{groups})(?![0-9a-z])")
 
 
-def _best(found: Sequence[_Match], wanted: int) -> int:
-    """Return where the first match begins that has the most different phrases soon behind it."""
+def _best(matches: Sequence[_Match], wanted: int) -> int:
+    """Return the start of the first match that the most distinct phrases follow closely."""
     best, most = 0, 0
-    near: Counter[Phrase] = Counter()  # those of the matches from this one to before `stop`
+    near: Counter[Phrase] = Counter()  # those of the matches from this one up to `stop`
     stop = 0
-    for number, (left, _right, phrase) in enumerate(found):
+    for number, (left, _right, phrase) in enumerate(matches):
         stop = max(stop, number)
-        while stop < len(found) and found[stop][1] <= left + _SHOWN - _BEFORE:
-            near[found[stop][2]] += 1
+        while stop < len(matches) and matches[stop][1] <= left + _SHOWN - _BEFORE:
+            near[matches[stop][2]] += 1
             stop += 1
         if len(near) > most or number == 0:
             best, most = left, len(near)
@@ -164,7 +165,7 @@ def _best(found: Sequence[_Match], wanted: int) -> int:
 
 
 def _start(text: str, first: int) -> int:
-    """Return where to begin, so that what is at *first* is shown with some text before it."""
+    """Return where to start, so that the match at *first* has some text before it."""
     start = max(first - _BEFORE, 0)
     if start and (space := _SPACES.search(text, start, first)):
         start = space.end()
@@ -174,7 +175,7 @@ def _start(text: str, first: int) -> int:
 
 
 def _end(text: str, start: int) -> int:
-    """Return where to end: between two words, if there is a space not too far back."""
+    """Return where to end: between two words, if a space is close enough."""
     end = start + _SHOWN
     if end >= len(text):
         return len(text)
@@ -185,7 +186,7 @@ def _end(text: str, start: int) -> int:
 
 
 def _boundary(text: str, place: int) -> int:
-    """Return *place*, or one before it, if not too far, that parts no character from its marks."""
+    """Return *place*, or a place close before it that separates no character from its marks."""
     for before in range(place, max(place - _BACK, -1), -1):
         if not (0 < before < len(text) and _joined(text, before)):
             return before

@@ -1,4 +1,4 @@
-"""Answers over several sessions; each says what it lacks."""
+"""Answers about several sessions; each says which sessions it lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statebackend.errors import StateBackendError
 from statebackend.values.recorded import CostTotals, EventKind, Producer, SessionInfo
 
 CostGrouping = Literal["model", "provider", "session", "day", "profile"]
-"""What :meth:`StateBackend.cost_by` can sum over."""
+"""What spend can be grouped by. A day is a UTC date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class BadSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialResult:
-    """Base of the answers over several sessions: what they lack.
+    """A result over several sessions, which may lack some of them, or some of their rows.
 
-    ``unreadable`` names the files that could not be read, ``incomplete`` the sessions that were
-    read but lost rows to damage.
+    ``unreadable`` are the files that could not be read and are left out. ``incomplete`` names the
+    sessions in the result that lost rows to damage.
     """
 
     unreadable: tuple[BadSession, ...]
@@ -41,7 +41,7 @@ class PartialResult:
 
     @property
     def partial(self) -> bool:
-        """Return whether a file could not be read, or a session lost rows."""
+        """Tell whether a file could not be read or a session lost rows: more may exist."""
         return bool(self.unreadable or self.incomplete)
 
 
@@ -64,37 +64,23 @@ class TreeNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionTree:
+class SessionTree(PartialResult):
     """Sessions in tree order: roots newest first, below them children oldest first, each once.
 
-    ``unreadable`` names the files that could not be read, ``incomplete`` the sessions of the tree
-    that lost rows to damage. While there is one, the tree is ``partial``: a descendant may be
-    missing, from the nodes and from every ``inclusive``, or a sum may be too small.
+    While the tree is ``partial``, a descendant may be missing from the nodes and from every
+    ``inclusive`` sum.
     """
 
     nodes: tuple[TreeNode, ...]
-    unreadable: tuple[BadSession, ...]
-
-    @property
-    def incomplete(self) -> tuple[str, ...]:
-        """Return the ids of the sessions in the tree that lost rows to damage."""
-        return tuple(node.session.session_id for node in self.nodes if node.session.incomplete)
-
-    @property
-    def partial(self) -> bool:
-        """Tell whether a file could not be read, or a session lost rows."""
-        return bool(self.unreadable or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCost(PartialResult):
     """What a session cost, read from the ledgers.
 
-    ``inclusive`` (None unless asked for) adds every descendant, ``sessions`` counts them with the
-    session itself. ``unreadable`` names the files of the folder that could not be read and may
-    belong to the tree; it is empty unless ``inclusive`` was asked for. ``incomplete`` names those
-    of the sessions counted that lost rows to damage. While either names one, the sums are
-    ``partial``: they may be too small.
+    ``inclusive`` (None unless asked for) adds every descendant; ``sessions`` counts them and the
+    session itself. An ``unreadable`` file may belong to the tree; there is none unless
+    ``inclusive`` was asked for. While the result is ``partial``, the sums may be too small.
     """
 
     session_id: str
@@ -107,9 +93,8 @@ class SessionCost(PartialResult):
 class ReferencedProducers(PartialResult):
     """The producers that any readable session refers to: what a plug-in cache must keep.
 
-    Sorted; the reserved kernel producer is left out. ``unreadable`` names the files that could
-    not be read and may refer to more, ``incomplete`` the sessions that lost rows to damage and may
-    have referred to more.
+    Sorted, without the reserved kernel producer. While the result is ``partial``, sessions may
+    refer to more.
     """
 
     producers: tuple[Producer, ...]
@@ -125,12 +110,7 @@ class CostGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport(PartialResult):
-    """Spend by group, over several sessions.
-
-    ``unreadable`` files are not in the sums. Of the sessions that are, ``incomplete`` names those
-    that lost rows to damage. While either names one, the sums are ``partial``: they may be too
-    small.
-    """
+    """Spend by group, over several sessions; while it is ``partial``, sums may be too small."""
 
     groups: tuple[CostGroup, ...]
 
@@ -146,20 +126,17 @@ class PlanRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules(PartialResult):
-    """Decisions counted over all sessions, most frequent first.
-
-    ``unreadable`` ones are not in; ``incomplete`` names those that lost rows to damage.
-    """
+    """Decisions counted over all sessions, most frequent first."""
 
     rules: tuple[PlanRule, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """One event whose text holds what was looked for.
+    """One event whose text matches a search.
 
-    ``snippet`` is some of that text in one line, ``marks`` are the places in it of the words looked
-    for: where each begins and ends, in characters. The other fields are as in :class:`EventHeader`.
+    ``snippet`` is a part of that text in one line; ``marks`` are the matches in it, the start and
+    end of each in characters. The other fields are as in :class:`EventHeader`.
     """
 
     session_id: str
@@ -173,11 +150,10 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult(PartialResult):
-    """The events found, the best first, of equally good ones the newest.
+    """The events that match, the best first, of equally good ones the newest.
 
-    ``unreadable`` files were not searched, or not to their end; of the sessions that were,
-    ``incomplete`` names those that lost rows to damage. While either names one, the result is
-    ``partial``: events may be missing.
+    ``unreadable`` files were not searched, or not to their end. While the result is ``partial``,
+    events may be missing.
     """
 
     hits: tuple[SearchHit, ...]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.catalogue.state import State, checked, state_of
+from statebackend.catalogue.state import CatalogueState, check, state_of
 from statebackend.cli import (
     display,
     escape,
@@ -82,7 +82,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
     versions, place = _versions(), _describe_folder(backend.directory)
     sessions = _count_sessions(backend.scan())
     names = folder_checks.find_suspect_names(backend.directory)
-    cache = checked(state_of(backend.directory))
+    cache = check(state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
         *_check_versions(),
@@ -101,7 +101,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
     exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
-def _describe_cache(cache: State) -> str:
+def _describe_cache(cache: CatalogueState) -> str:
     if cache.size_bytes is None:
         return f"{cache.path} (does not exist yet)"
     size = f"{cache.size_bytes / 1e6:,.1f} MB"
@@ -242,7 +242,7 @@ def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
             yield Diagnosis("problem", what, text, paths)
 
 
-def _check_cache(cache: State) -> Iterator[Diagnosis]:
+def _check_cache(cache: CatalogueState) -> Iterator[Diagnosis]:
     if cache.problem is not None:
         yield Diagnosis(
             "problem",

@@ -29,7 +29,7 @@ from statebackend.interchange.claude_code.source_ids import (
 )
 from statebackend.interchange.jsonl import SourceObject, read_objects
 from statebackend.interchange.report import FileOutcome, FileReport, ImportReport, SkippedRecords
-from statebackend.scanning import scan
+from statebackend.scanning import listing
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import SessionStatus
 from statebackend.values.timestamps import to_text
@@ -107,7 +107,7 @@ class _Import:
         self._profile = profile
         self._sessions = {
             random_part(session_id): session_id
-            for session_id in scan.stems(directory)
+            for session_id in listing.stems(directory)
             if is_session_id(session_id)
         }
 

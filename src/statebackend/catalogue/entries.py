@@ -1,4 +1,4 @@
-"""What the catalogue keeps of one session file, read in one go."""
+"""What the catalogue stores of one session file, read in one transaction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from statebackend.scanning import aggregates, scan
+from statebackend.catalogue.questions import plan_rules, producers, spend
+from statebackend.scanning.connections import TOTALS, Reader
 from statebackend.values.recorded import SessionInfo
 
 Row = tuple[Any, ...]
@@ -30,7 +31,7 @@ _SINCE = "SELECT count(*) FROM events WHERE sequence > ?"
 class Last(NamedTuple):
     """How many events a session has, and its newest one: 0 and None without one.
 
-    By this a session is known again.
+    A session that was read before is recognized by it.
     """
 
     events: int
@@ -38,15 +39,15 @@ class Last(NamedTuple):
     event_id: object
 
 
-class Reading(NamedTuple):
+class SessionEntry(NamedTuple):
     """One session, as its file was read.
 
-    ``goes_on`` tells that it still holds the last event that was known, and as many before it.
-    ``costs`` are its sums by each way of grouping: the way, the key, the sums.
+    ``is_continued`` tells that it still holds the last event that was known, and as many before it.
+    ``costs`` are its sums by each grouping: the grouping, the key, the sums.
     """
 
     info: SessionInfo
-    goes_on: bool
+    is_continued: bool
     totals: Row
     title: str | None
     last: Last
@@ -55,38 +56,36 @@ class Reading(NamedTuple):
     producers: list[tuple[str, str, str]]
 
 
-def reader(known: dict[str, Last]) -> scan.Reader[Reading]:
-    """Return what reads a whole session; *known* is the last event of those read earlier."""
+def entry_reader(known: dict[str, Last]) -> Reader[SessionEntry]:
+    """Return what reads a session's entry; *known* has the last events of those read earlier."""
 
-    def read(driver: sqlite3.Connection, info: SessionInfo) -> Reading:
+    def read(driver: sqlite3.Connection, info: SessionInfo) -> SessionEntry:
         last = Last(*driver.execute(_LAST).fetchone())
-        totals = driver.execute(f"SELECT {scan.TOTALS} FROM cost_ledger").fetchone()
-        return Reading(
+        totals = driver.execute(f"SELECT {TOTALS} FROM cost_ledger").fetchone()
+        return SessionEntry(
             info,
-            _goes_on(driver, known.get(info.session_id), last),
+            _is_continued(driver, known.get(info.session_id), last),
             totals,
             title(driver.execute(_PROMPT).fetchone()),
             last,
             _costs(driver, info) if totals[0] else [],
-            aggregates.plan_rules(driver, info)[1],
-            aggregates.producers(driver, info)[1],
+            plan_rules.read(driver, info)[1],
+            producers.read(driver, info)[1],
         )
 
     return read
 
 
 def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
-    """Return the sums by each way of grouping, exactly as a scan adds them up."""
-    costs = {
-        by: aggregates.group_rows(driver, by) for by in aggregates.GROUPINGS if by != "profile"
-    }
+    """Return the sums by each grouping, exactly as a scan adds them up."""
+    costs = {by: spend.group_rows(driver, by) for by in spend.GROUPINGS if by != "profile"}
     # The same rows in one group, so only the key is another.
     costs["profile"] = [("" if info.profile is None else info.profile, *costs["session"][0][1:])]
-    return [(by, *row) for by, found in costs.items() for row in found]
+    return [(by, *row) for by, groups in costs.items() for row in groups]
 
 
-def _goes_on(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool:
-    """Tell whether a session only grew since its *known* last event."""
+def _is_continued(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool:
+    """Tell whether events were only appended since the *known* last one."""
     if known is None or last == known:
         return known is not None
     (since,) = driver.execute(_SINCE, (known.sequence,)).fetchone()
@@ -96,9 +95,9 @@ def _goes_on(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool
 
 
 def title(prompt: Sequence[object] | None) -> str | None:
-    """Return the beginning of a prompt's text in one line, None if its bytes are no text.
+    """Return the beginning of a prompt's text in one line, None if its bytes are not text.
 
-    The text is the payload itself, or what a JSON payload has as ``text`` or ``content``.
+    The text is the payload itself, or the ``text`` or ``content`` of a JSON payload.
     """
     if prompt is None:
         return None

@@ -1,0 +1,1 @@
+"""Questions about all sessions: each module reads, selects and adds up the answers to one."""
