@@ -32,6 +32,7 @@ from statebackend import (
     configure_telemetry,
     telemetry,
 )
+from statebackend.testing import damage_page
 from tests.crash.samples import MODEL, TOOL, assert_whole, cost, item, litter, session_file
 from tests.session_files import full
 
@@ -529,6 +530,28 @@ def test_a_question_beside_a_close_is_refused(
 
 
 # ── Around it ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_folder_is_checked_migrated_recovered_and_filled(
+    aio: AsyncStateBackend, root: Path
+) -> None:
+    """What the synchronous methods do is awaited, and their results come lazily."""
+
+    async def work() -> None:
+        report = await aio.import_transcripts([root / "src/statebackend/samples/claude_code"])
+        assert report.files
+        ids = {session_id async for session_id in aio.ids()}
+        assert ids
+        assert {result.session_id async for result in aio.verify()} == ids
+        outcomes = {result.outcome async for result in aio.migrate(dry_run=True)}
+        assert outcomes == {"current"}
+        damaged = ids.pop()
+        damage_page(aio.directory / f"{damaged}.sqlite")
+        recovery = await aio.recover(damaged)
+        assert recovery is not None
+        assert recovery.session_id == damaged
+
+    run(work())
 
 
 def test_following_a_live_session(aio: AsyncStateBackend) -> None:

@@ -54,7 +54,7 @@ from statebackend.values.recorded import (
     SessionInfo,
     SessionStatus,
 )
-from statebackend.values.reports import Recovery
+from statebackend.values.reports import MigrationResult, Recovery, VerificationResult
 from statebackend.values.results import BadSession
 
 _T = TypeVar("_T")
@@ -168,6 +168,26 @@ class AsyncStateBackend:
         """Return every session, newest first, lazily; a bad file is a :class:`BadSession`."""
         return _each(partial(call_in, self._pool), self._sync.scan)
 
+    def verify(
+        self, session_ids: Iterable[str] | None = None, *, threads: int = 2
+    ) -> AsyncIterator[VerificationResult]:
+        """Check these session files (None: all), lazily, as :meth:`StateBackend.verify`."""
+        results = self._sync.verify(session_ids, threads=threads)
+        return _each(partial(call_in, self._pool), lambda: results)
+
+    def migrate(
+        self,
+        session_ids: Iterable[str] | None = None,
+        *,
+        dry_run: bool = False,
+        threads: int = 4,
+    ) -> AsyncIterator[MigrationResult]:
+        """Migrate these session files (None: all), lazily, as :meth:`StateBackend.migrate`."""
+        results = self._sync.migrate(session_ids, dry_run=dry_run, threads=threads)
+        return _each(partial(call_in, self._pool), lambda: results)
+
+    recover = _of_backend(StateBackend.recover)
+    import_transcripts = _of_backend(StateBackend.import_transcripts)
     copy = _of_backend(StateBackend.copy)
     recoveries = _of_backend(StateBackend.recoveries)
     list = _of_backend(StateBackend.list)

@@ -31,22 +31,25 @@ class Session(SessionReads, Appends[Event]):
     Methods may be called from any thread; one that a signal handler calls within another call of
     the same thread raises :class:`StorageBusy`.
 
-    ::
-
-        with backend.create("default") as session:
-            session.append_prompt(payload=b"What is 6 times 7?", schema_version="1")
-            session.append_message(
-                producer=Producer("model", "claude", "4.5"),
-                payload=b"42",
-                cost=Cost(
-                    provider_name="anthropic",
-                    model_id="claude-sonnet-4-5",
-                    input_tokens=12,
-                    output_tokens=3,
-                    cost_usd=0.000081,
-                ),
-            )
-            session.set_status("completed")
+    >>> from statebackend import Cost, Producer, StateBackend
+    >>> backend = StateBackend("sessions")
+    >>> with backend.create("default") as session:
+    ...     prompt = session.append_prompt(payload=b"6 times 7?", schema_version="1")
+    ...     answer = session.append_message(
+    ...         producer=Producer("model", "claude", "4.5"),
+    ...         payload=b"42",
+    ...         cost=Cost(
+    ...             provider_name="anthropic",
+    ...             model_id="claude-sonnet-4-5",
+    ...             input_tokens=12,
+    ...             output_tokens=3,
+    ...             cost_usd=0.000081,
+    ...         ),
+    ...     )
+    ...     session.set_status("completed")
+    ...     [event.payload for event in session.events()]
+    [b'6 times 7?', b'42']
+    >>> session.close()  # harmless when repeated
     """
 
     def __init__(
@@ -79,17 +82,18 @@ class Session(SessionReads, Appends[Event]):
         terminal status, and at the end of the block what an append raises; a
         :class:`DuplicateEvent` then names the first event whose id is stored.
 
-        ::
-
-            with session.batch() as batch:
-                batch.append_prompt(payload=b"Read the file.", schema_version="1")
-                batch.append(
-                    EventKind.TOOL_CALL,
-                    producer=Producer("tool", "read", "1.0"),
-                    payload=b'{"path": "notes.txt"}',
-                    schema_version="1",
-                )
-            assert [event.sequence for event in batch.events] == [4, 5]
+        >>> from statebackend import EventKind, Producer, StateBackend
+        >>> with StateBackend("sessions").create("default") as session:
+        ...     with session.batch() as batch:
+        ...         prompt_id = batch.append_prompt(payload=b"Read it.", schema_version="1")
+        ...         call_id = batch.append(
+        ...             EventKind.TOOL_CALL,
+        ...             producer=Producer("tool", "read", "1.0"),
+        ...             payload=b"{}",
+        ...             schema_version="1",
+        ...         )
+        ...     [event.sequence for event in batch.events]
+        [1, 2]
         """
         self._committer.check_appendable()
         return Batch(self.session_id, self._checks, self._committer.append)

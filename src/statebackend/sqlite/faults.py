@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import sqlite3
 from pathlib import Path
 from types import TracebackType
@@ -65,7 +67,25 @@ def storage_error(path: Path, error: sqlite3.Error) -> StateBackendError:
     if code in _BUSY:
         return StorageBusy(path, "is locked by another process; try again")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
+    if _lacks_descriptors():
+        return StorageError(path, f"{_too_many_files()} ({name})")
     return StorageError(path, f"{error} ({name})")
+
+
+def _lacks_descriptors() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return False
+
+
+def _too_many_files() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        f"this process has as many open files as it may, {limit}: close sessions, or raise the "
+        "limit (ulimit -n, RLIMIT_NOFILE); an open session takes 4"
+    )
 
 
 class os_error:  # noqa: N801 - used like a function; a generator would be slower
@@ -90,4 +110,6 @@ class os_error:  # noqa: N801 - used like a function; a generator would be slowe
         where = Path(error.filename if isinstance(error.filename, str) else self._path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(where, "no space left; nothing was written") from error
+        if error.errno == errno.EMFILE:
+            raise StorageError(where, _too_many_files()) from error
         raise StorageError(where, f"{error.strerror} ({type(error).__name__})") from error
