@@ -10,7 +10,6 @@ most of them append again.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock, RLock, get_ident
@@ -70,7 +69,7 @@ class CommitQueue:
     def __init__(self) -> None:
         # Held for a few steps only. Reentrant, since a signal handler may run within them.
         self._mutex = RLock()
-        self._waiting: deque[Submission] = deque()
+        self._waiting: list[Submission] = []  # a deque takes 0.6 kB in each open session
         self._leader: Submission | None = None
         self.group_size = 1  # of the last group
         self.group: list[Submission] | None = None
@@ -145,7 +144,7 @@ class CommitQueue:
             for submission in reversed(self.group or ()):
                 if not (submission.done or submission.withdrawn or submission in self._waiting):
                     submission.sequences = submission.error = None
-                    self._waiting.appendleft(submission)
+                    self._waiting.insert(0, submission)
             self.group = None
             self._appoint()
 

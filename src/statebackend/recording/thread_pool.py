@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -62,7 +61,7 @@ class Sequencer:
     def __init__(self, pool: ThreadPool) -> None:
         self._pool = pool
         self._mutex = Lock()
-        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._calls: list[tuple[Future[Any], Callable[[], Any]]] = []
         self._is_running = False
 
     def start(self, call: Callable[[], _T]) -> Future[_T]:
@@ -84,7 +83,7 @@ class Sequencer:
 
     def _run_first(self) -> None:
         with self._mutex:
-            done, call = self._calls.popleft()
+            done, call = self._calls.pop(0)
         _run(done, call)
         while True:
             with self._mutex:
@@ -94,7 +93,7 @@ class Sequencer:
                 try:
                     self._pool.start(self._run_first)
                 except StateBackendError:  # no further thread, so this one goes on
-                    done, call = self._calls.popleft()
+                    done, call = self._calls.pop(0)
                 else:
                     return
             _run(done, call)
