@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 from statebackend.errors import SessionDamaged
 from statebackend.files import wal
-from statebackend.files.paths import SessionFiles, sqlite_uri
+from statebackend.files.paths import FileSignature, SessionFiles, sqlite_uri
 from statebackend.sqlite.read_mode import IMMUTABLE
 
+_ATTEMPTS = 5
+_CLOCK_GRAIN_S = 0.02  # two changes within it may leave the same time
 # NOT INDEXED reads the row itself: the WAL may hold the table's page but not that of its index.
 _OWNER = "(SELECT session_id FROM session_meta NOT INDEXED)"
 _NEWEST = (
@@ -23,25 +26,43 @@ def check_wal(path: Path, page_size: int) -> None:
     """Refuse a WAL of *path* that would hide committed rows; *page_size* is in bytes.
 
     SQLite reads a WAL up to its first broken frame without an error, and it applies an older WAL or
-    one of another session to the file. Raises :class:`SessionDamaged`. Call it only while nobody
-    writes, and while this process has no connection on the file.
+    one of another session to the file. Raises :class:`SessionDamaged`. Call it only while this
+    process has no connection on the file. A writer of another process may come meanwhile and
+    restart the WAL, so a problem counts only if it is found twice in an unchanged WAL.
     """
+    problem = _find_problem(path, page_size)
+    for _ in range(_ATTEMPTS):
+        if problem is None:
+            return
+        before = _signature(path)
+        time.sleep(_CLOCK_GRAIN_S)
+        again = _find_problem(path, page_size)
+        if again == problem and _signature(path) == before:
+            raise SessionDamaged(path, (problem,))
+        problem = again
+
+
+def _signature(path: Path) -> FileSignature | None:
+    with suppress(FileNotFoundError):
+        signature = FileSignature.of(SessionFiles(path).wal.stat())
+        return signature._replace(ctime_ns=0)  # changed by SQLite as root, when it opens a WAL
+    return None
+
+
+def _find_problem(path: Path, page_size: int) -> str | None:
     content = wal.read(path, page_size)
     if content is None:
-        return
+        return None
     if content.lost_commits:
-        problem = f"{content.lost_commits} transactions are behind a broken frame of the WAL"
-        raise SessionDamaged(path, (problem,))
+        return f"{content.lost_commits} transactions are behind a broken frame of the WAL"
     if content.lost_frames:
-        problem = f"{content.lost_frames} committed frames at the end of the WAL are lost or broken"
-        raise SessionDamaged(path, (problem,))
+        return f"{content.lost_frames} committed frames at the end of the WAL are lost or broken"
     if content.live and content.page_size != page_size:
-        raise SessionDamaged(path, ("the WAL has another page size than the file",))
-    if content.live:
-        _check_owner(path)
+        return "the WAL has another page size than the file"
+    return _find_foreign_owner(path) if content.live else None
 
 
-def _check_owner(path: Path) -> None:
+def _find_foreign_owner(path: Path) -> str | None:
     """Compare the file without its WAL and with it: events are only ever added."""
     try:
         with closing(_connect(path, IMMUTABLE)) as driver:
@@ -52,7 +73,7 @@ def _check_owner(path: Path) -> None:
                 (sequence,),
             ).fetchone()
     except (sqlite3.Error, UnicodeDecodeError):
-        return  # a checkpoint was cut off, or damage, which the integrity check reports
+        return None  # a checkpoint was cut off, or damage, which the integrity check reports
     expected_id = SessionFiles(path).session_id.encode()
     if wal_event_id not in {None, event_id}:
         problem = "the WAL holds events of another session"
@@ -61,9 +82,8 @@ def _check_owner(path: Path) -> None:
     elif session_id == expected_id and wal_session_id != expected_id:
         problem = "the WAL belongs to another session"
     else:
-        return
-    if _is_sound_without_wal(path):
-        raise SessionDamaged(path, (problem,))
+        return None
+    return problem if _is_sound_without_wal(path) else None
 
 
 def _is_sound_without_wal(path: Path) -> bool:
