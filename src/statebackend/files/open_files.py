@@ -26,7 +26,15 @@ class WalUser(Protocol):
     """A connection that stays on a session's WAL."""
 
     def in_use(self) -> bool:
-        """Tell whether the WAL still has its name."""
+        """Return whether the WAL still has its name."""
+        ...
+
+    def hold(self) -> None:
+        """Take the locks that keep the WAL; harmless when they are held."""
+        ...
+
+    def close_inherited(self) -> None:
+        """Close the descriptors in a forked child, which would keep the locks after its parent."""
         ...
 
 
@@ -53,6 +61,9 @@ class _Registry:
         self.inherited |= set(self.connections)
         self.connections.clear()
         self.reserved.clear()
+        for users in self.wal_users.values():
+            for user in users:
+                user.close_inherited()
         self.wal_users.clear()
         self.keep_in_child.clear()
 
@@ -194,15 +205,15 @@ class OpenFile:
             assert self.key is not None
             _registry.wal_users.setdefault(self.key, WeakSet()).add(user)
 
-    def leave_wal(self, user: WalUser) -> bool:
-        """Record that *user* leaves the WAL; tell whether nobody here is on it any more."""
+    def leave_wal(self, user: WalUser) -> list[WalUser]:
+        """Record that *user* leaves the WAL; return those of this process that stay on it."""
         with _registry.mutex:
             if self.key is None or (users := _registry.wal_users.get(self.key)) is None:
-                return True
+                return []
             users.discard(user)
             if not users:
                 del _registry.wal_users[self.key]
-            return not users
+            return list(users)
 
 
 def refuse_if_wal_is_gone(path: Path) -> None:

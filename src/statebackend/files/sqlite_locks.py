@@ -5,9 +5,9 @@ descriptor of it, as a host program does that reads or copies the session with p
 Another process then takes itself for the only one on the file, checkpoints the WAL and deletes it,
 and what is written here later goes into a WAL without a name.
 
-So the locks are taken again before every commit, which changes nothing for a lock that is still
-held, and the WAL must have its name before and after. This uses SQLite's own descriptors: a session
-needs none beside them.
+Open file description locks (Linux) survive that. They are put on SQLite's own descriptors beside
+SQLite's locks, so a session needs no descriptors of its own for them. After every commit the WAL
+must still have its name, on every system.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import fcntl
 import os
 import resource
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,6 @@ from statebackend.files.record_locks import locked_by
 # are the same in every version of SQLite: the "shared" range of the file, and byte 128 of the shm.
 _SHARED = (0x40000002, 510)
 _SHM_IN_USE = (128, 1)
-_READ = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
 class SqliteLocks:
@@ -40,71 +40,84 @@ class SqliteLocks:
         self._released = False
         self._database = _Descriptor(path)
         self._shm = _Descriptor(f"{path}-shm")
-        file.enter_wal(self)
+        with open_files.mutex():
+            file.enter_wal(self)
+            self.hold()
 
-    def keep(self) -> bool:
-        """Take the locks that were lost; tell whether the WAL still has its name.
-
-        To be asked before every commit. False also where another process is removing the WAL.
-        """
-        try:
-            fcntl.lockf(self._database.number(), _READ, _SHARED[1], _SHARED[0])
-            fcntl.lockf(self._shm.number(), _READ, _SHM_IN_USE[1], _SHM_IN_USE[0])
-        except OSError:
-            return False
-        return self.in_use()
+    def hold(self) -> None:
+        """Take the open file description locks; harmless when they are held."""
+        self._database.lock(fcntl.F_RDLCK, _SHARED)
+        self._shm.lock(fcntl.F_RDLCK, _SHM_IN_USE)
 
     def in_use(self) -> bool:
-        """Tell whether the WAL and its shm still have a name.
+        """Return whether the WAL and its shm still have a name.
 
         SQLite removes both together, another program perhaps one of them.
         """
-        try:
-            if os.fstat(self._shm.number()).st_nlink == 0:
-                return False
-        except OSError:  # closed
-            return False
         # Not by a stat: on Linux, each write behind one has to record its time, which takes 50 µs.
-        return os.access(self._wal_name, os.F_OK)
+        return self._shm.has_name() and os.access(self._wal_name, os.F_OK)
 
     def release(self) -> None:
         """Leave the WAL, before SQLite closes the connection.
 
-        If the WAL was removed, SQLite must not take this connection for the last one and checkpoint
-        the old WAL over newer pages. Where the system has locks of an open file, one on SQLite's
-        own descriptor prevents that. It ends when SQLite closes the descriptor.
+        SQLite then finds out whether it is the last one on the file; the locks here would be in its
+        way. If the WAL was removed they stay, so that SQLite does not checkpoint the old WAL over
+        newer pages. They end when SQLite closes the descriptors.
         """
         with open_files.mutex():
             if self._released:
                 return
-            kept = self.keep()
-            if self._file.leave_wal(self) and not kept:
-                _hold_against_checkpoint(self._database)
+            if self.in_use():
+                self._database.lock(fcntl.F_UNLCK, _SHARED)
+                self._shm.lock(fcntl.F_UNLCK, _SHM_IN_USE)
+            else:  # perhaps not possible at the open, since another process was closing
+                self._database.lock(fcntl.F_RDLCK, _SHARED)
+            for other in self._file.leave_wal(self):  # which may have the same descriptors
+                other.hold()
             self._released = True
+
+    def close_inherited(self) -> None:
+        """Close the descriptors in a forked child, which would keep the locks after its parent."""
+        self._database.close()
+        self._shm.close()
 
 
 class _Descriptor:
-    """A descriptor that SQLite has open on a file."""
+    """A descriptor that SQLite has open on a file. Only a forked child may close it."""
 
     def __init__(self, path: str | Path) -> None:
-        self._stat = os.lstat(path)
-        self._number = -1
-        self.number()
+        found = os.lstat(path)
+        self._inode = (found.st_dev, found.st_ino)
+        self._number = next((n for n in _open_descriptors() if _inode_of(n) == self._inode), -1)
+        if self._number < 0:
+            raise FileNotFoundError(f"no descriptor is open on {path}")
 
-    def number(self) -> int:
-        """Return the descriptor, another one if that was closed. Raises OSError if there is none.
+    def has_name(self) -> bool:
+        """Return whether the file has not been unlinked; false if the descriptor was closed."""
+        try:
+            found = os.fstat(self._number)
+        except OSError:
+            return False
+        return found.st_nlink > 0 and found.st_ino == self._inode[1]
 
-        It must not be closed here: that would drop SQLite's locks.
-        """
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(self._number), self._stat):
-                return self._number
-        for number in _open_descriptors():
-            with suppress(OSError):
-                if os.path.samestat(os.fstat(number), self._stat):
-                    self._number = number
-                    return number
-        raise FileNotFoundError(f"no descriptor is open on inode {self._stat.st_ino}")
+    def lock(self, kind: int, span: tuple[int, int]) -> None:
+        """Set an open file description lock, where the system has them."""
+        if sys.platform == "linux" and _inode_of(self._number) == self._inode:
+            request = struct.pack("hhqqi4x", kind, os.SEEK_SET, *span, 0)
+            with suppress(OSError):  # a file system without them; another process closes just now
+                fcntl.fcntl(self._number, fcntl.F_OFD_SETLK, request)
+
+    def close(self) -> None:
+        """Close it, unless the number is another file's by now."""
+        if _inode_of(self._number) == self._inode:
+            os.close(self._number)
+
+
+def _inode_of(descriptor: int) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.fstat(descriptor)
+        return (found.st_dev, found.st_ino)
+    return None
 
 
 def _open_descriptors() -> Iterator[int]:
@@ -141,10 +154,3 @@ def is_read_elsewhere(path: Path) -> bool:
         return locked_by(descriptor, *_SHARED) is not None
     finally:
         os.close(descriptor)
-
-
-def _hold_against_checkpoint(database: _Descriptor) -> None:
-    if hasattr(fcntl, "F_OFD_SETLK"):
-        request = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *_SHARED, 0)
-        with suppress(OSError):  # a file system without them; another process has the file now
-            fcntl.fcntl(database.number(), fcntl.F_OFD_SETLK, request)

@@ -59,7 +59,7 @@ class Guard:
     def before(self) -> None:
         """Refuse to write a file that nobody will find, or that another process may write.
 
-        Locks that were lost, and that nobody took, are taken again. Raises
+        A claim that was lost, and that nobody took, is taken again. Raises
         :class:`SessionUnreadable`, and, with ``is_lost`` set, :class:`SessionLocked` and
         :class:`StorageError`.
         """
@@ -69,15 +69,13 @@ class Guard:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._inode:
             raise SessionUnreadable(self._path, "was moved, removed or replaced while it was open")
-        claimed = self._claim.keep()
-        if claimed and self._locks.keep():
+        if self._claim.keep():
             return
         self.is_lost = True
-        other = None if claimed else self._claim.other()
+        other = self._claim.other()
         if other is not None:
             raise SessionLocked(self._session_id, other.pid, other.host, other.since)
-        what = "removed its WAL" if claimed else "could write it meanwhile"
-        raise StorageError(self._path, f"another program {what}: {_LOST}")
+        raise StorageError(self._path, f"another program could write it meanwhile: {_LOST}")
 
     def after(self) -> StateBackendError | None:
         """Return the error if the commit went into a WAL that nobody will find."""
@@ -86,7 +84,7 @@ class Guard:
         self.is_lost = True
         return OutcomeUnknown(
             self._path,
-            "another program removed the WAL during the commit, and whether it was kept is "
+            "another program removed the WAL, and whether the commit was kept is "
             f"unknown; append again with the same event id: {_LOST}",
         )
 
