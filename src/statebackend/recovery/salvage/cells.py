@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +22,19 @@ _REAL, _ZERO, _ONE = 7, 8, 9
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table leaf: where it lies in its page (bytes), and the parts of its record.
+    """A cell of a table leaf, which lies in its page from ``start`` to ``end`` (bytes).
 
-    ``header`` is where the record starts in the page, ``types`` are its serial types, ``payload``
-    is the size of the whole record in bytes and ``local`` how much of it lies in the page.
-    ``overflow`` is the first page of the overflow chain, 0 without one.
+    ``record`` is the part of its record in the page, ``types`` are the serial types in that, and
+    ``payload`` is the size of the whole record (bytes). ``overflow`` is the first page of the
+    overflow chain, 0 without one.
     """
 
     start: int
     end: int
     rowid: int
-    header: int
     types: tuple[int, ...]
     payload: int
-    local: int
+    record: bytes
     overflow: int
 
 
@@ -67,6 +67,7 @@ def value_bytes(serial_type: int) -> int:
 
 def read_cell(page: bytes, start: int, usable: int) -> Cell | None:
     """Return the cell of a table leaf at *start*, None if the bytes are not a cell."""
+    overflow = 0
     try:
         payload, at = read_varint(page, start)
         rowid, at = read_varint(page, at)
@@ -74,18 +75,15 @@ def read_cell(page: bytes, start: int, usable: int) -> Cell | None:
             return None
         local = local_size(payload, usable)
         end = at + local
-        overflow = 0
         if local < payload:
             (overflow,) = struct.unpack_from(">I", page, end)
             end += 4
-        if end > usable:
-            return None
-        types = _read_types(page, at, at + local, payload)
+        types = _read_types(page, at, at + local, payload) if end <= usable else None
     except (IndexError, struct.error):
         return None
     if not types:
         return None
-    return Cell(start, end, rowid, at, types, payload, local, overflow)
+    return Cell(start, end, rowid, types, payload, page[at : at + local], overflow)
 
 
 def _read_types(page: bytes, header: int, limit: int, payload: int) -> tuple[int, ...] | None:
@@ -94,20 +92,12 @@ def _read_types(page: bytes, header: int, limit: int, payload: int) -> tuple[int
     end = header + size
     if end > limit or size < 2:
         return None
-    types = []
-    body = 0
+    types, body = [], 0
     while at < end:
-        serial_type = page[at]
-        if serial_type < 0x80:
-            at += 1
-        else:
-            serial_type, at = read_varint(page, at)
-        if serial_type >= 12:
-            body += (serial_type - 12) >> 1
-        elif serial_type < 0 or serial_type in {10, 11}:
+        serial_type, at = read_varint(page, at)
+        if serial_type < 0 or serial_type in {10, 11}:
             return None
-        else:
-            body += _SMALL_BYTES[serial_type]
+        body += value_bytes(serial_type)
         types.append(serial_type)
     return tuple(types) if at == end and size + body == payload else None
 
@@ -117,8 +107,8 @@ def read_values(record: bytes, types: tuple[int, ...]) -> list[Any]:
     at, _end = read_varint(record, 0)
     result: list[Any] = []
     for serial_type in types:
-        size = value_bytes(serial_type)
-        raw = record[at : at + size]
+        raw = record[at : at + value_bytes(serial_type)]
+        at += len(raw)
         if serial_type >= 12:
             result.append(raw)
         elif serial_type == 0:
@@ -129,15 +119,13 @@ def read_values(record: bytes, types: tuple[int, ...]) -> list[Any]:
             result.append(serial_type - _ZERO)
         else:
             result.append(int.from_bytes(raw, "big", signed=True))
-        at += size
     return result
 
 
 def pointers(page: bytes, header: int, usable: int) -> list[int]:
     """Return the cell pointers of a b-tree page whose header is at *header* (100 on page 1)."""
-    head = 12 if page[header] in (INTERIOR_TABLE, INTERIOR_INDEX) else 8
+    first = header + (12 if page[header] in (INTERIOR_TABLE, INTERIOR_INDEX) else 8)
     (count,) = struct.unpack_from(">H", page, header + 3)
-    first = header + head
     count = min(count, (usable - first) // 2)
     starts = struct.unpack_from(f">{count}H", page, first)
     return [start for start in starts if first + 2 * count <= start < usable]
@@ -145,25 +133,21 @@ def pointers(page: bytes, header: int, usable: int) -> list[int]:
 
 def leaf_cells(page: bytes, header: int, usable: int) -> Iterator[Cell]:
     """Return the valid cells of a table leaf, in the order of its pointers."""
-    for start in pointers(page, header, usable):
-        cell = read_cell(page, start, usable)
-        if cell is not None:
-            yield cell
+    cells = (read_cell(page, start, usable) for start in pointers(page, header, usable))
+    return (cell for cell in cells if cell is not None)
 
 
-def first_text(record: bytes, types: tuple[int, ...]) -> bytes:
-    """Return the first text of a *record* as it is stored; columns without bytes precede it."""
-    at, _end = read_varint(record, 0)
-    serial_type = next((serial_type for serial_type in types if serial_type >= 12), 12)
-    return record[at : at + value_bytes(serial_type)]
+def first_text(cell: Cell) -> bytes:
+    """Return the first text of a cell as it is stored; columns without bytes precede it."""
+    at, _end = read_varint(cell.record, 0)
+    serial_type = next((serial_type for serial_type in cell.types if serial_type >= 12), 12)
+    return cell.record[at : at + value_bytes(serial_type)]
 
 
-def has_unread_cells(
-    page: bytes, header: int, read: Sequence[tuple[int, int]], usable: int
-) -> bool:
-    """Tell whether a table leaf holds bytes of cells outside the ranges *read* (start, end)."""
-    (count, content) = struct.unpack_from(">HH", page, header + 3)
-    covered = sum(end - start for start, end in read)
+def has_unread_cells(page: bytes, header: int, read: Sequence[Cell], usable: int) -> bool:
+    """Return whether a table leaf holds bytes of other cells than those *read*."""
+    count, content = struct.unpack_from(">HH", page, header + 3)
+    covered = sum(cell.end - cell.start for cell in read)
     return count != len(read) or usable - (content or 65536) > covered + _FRAGMENTS
 
 
@@ -189,10 +173,8 @@ def children(page: bytes, header: int, usable: int) -> list[tuple[int, int | Non
     """
     result: list[tuple[int, int | None]] = []
     for start in pointers(page, header, usable):
-        try:
+        with suppress(IndexError):
             key, _end = read_varint(page, start + 4)
-        except IndexError:
-            continue
-        result.append((int.from_bytes(page[start : start + 4], "big"), key))
+            result.append((int.from_bytes(page[start : start + 4], "big"), key))
     result.append((int.from_bytes(page[header + 8 : header + 12], "big"), None))
     return result

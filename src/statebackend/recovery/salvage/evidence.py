@@ -1,18 +1,18 @@
-"""The evidence that all passes share."""
+"""What all passes share: the pages, and what they say about each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
 from statebackend.recovery.salvage import cells
+from statebackend.recovery.salvage.cells import Cell
 from statebackend.recovery.salvage.images import Images, Place
 from statebackend.recovery.salvage.overflow import OverflowChains
-from statebackend.recovery.salvage.rowids import PageRowid
-from statebackend.recovery.salvage.shapes import Row, Shape, find_shape, is_sequence
-from statebackend.recovery.salvage.survey import Survey, survey
+from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence
+from statebackend.recovery.salvage.survey import PageRowid, Survey, header_offset, survey
 from statebackend.recovery.salvage.texts import almost_equal, is_word
 
 IdEntries = list[tuple[bytes, int]]
@@ -24,14 +24,14 @@ _PRODUCERS_INDEX = "sqlite_autoindex_producers_1"
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedRow:
-    """A row whose rowid its page does not confirm.
+    """A row whose rowid its page does not confirm; ``start`` is where its cell lies in the page.
 
-    Its record is read again when the rowid is settled: a session may have many such rows.
+    The cell is read again when the rowid is settled: a session may have many such rows.
     """
 
     place: Place
+    start: int
     shape: Shape
-    cell: cells.Cell
     event_id: bytes
     rowid: PageRowid
     route: str
@@ -43,9 +43,9 @@ class Evidence:
 
     ``max_sequence`` is the highest sequence that a file of this size can hold.
 
-    Passes hand on: ``unconfirmed`` rows; the rows of ``session_meta`` (``metas``), the most
-    reliable first; by sequence, the texts that the indexes have of ``missing_events``; whether the
-    index of ids is complete; and whether the session is incomplete, so that last resorts run.
+    Passes leave to later ones: ``unconfirmed`` rows; the rows of ``session_meta`` (``metas``), the
+    most reliable first; the index texts of each sequence in ``missing_events``; whether the index
+    of ids is complete; and whether the session is incomplete, so that last resorts run.
     """
 
     session_id: str
@@ -60,13 +60,8 @@ class Evidence:
     ids_complete: bool = False
     incomplete: bool = False
 
-    # -- pages ---------------------------------------------------------------------------------
-
-    def leaf_cells(self, page: int, place: Place | None = None) -> Iterator[cells.Cell]:
-        """Return the cells in an image of *page*, the current one by default.
-
-        There are none unless it is a table leaf.
-        """
+    def leaf_cells(self, page: int, place: Place | None = None) -> Iterator[Cell]:
+        """Return the cells in an image of *page*, the current one by default, if it is a leaf."""
         place = place or self.images.place(page)
         image, header = self.images.image(place), header_offset(page)
         if image[header] == cells.LEAF_TABLE:
@@ -74,22 +69,17 @@ class Evidence:
                 if not self.images.is_cut(place, cell.end):
                     yield cell
 
-    def find_shape(self, cell: cells.Cell) -> Shape | None:
+    def find_shape(self, cell: Cell) -> Shape | None:
         """Return the table that a cell fits, None if there is none."""
-        return find_shape(self.shapes, cell.types)
+        return next((shape for shape in self.shapes.values() if shape.fits(cell.types)), None)
 
-    def group_by_table(
-        self, page_cells: list[cells.Cell]
-    ) -> Iterator[tuple[Shape, list[cells.Cell]]]:
+    def group_by_table(self, page_cells: Iterable[Cell]) -> Iterable[tuple[Shape, list[Cell]]]:
         """Return the cells of a page by the table that they fit."""
-        by_table: dict[str, list[cells.Cell]] = {}
+        by_table: dict[Shape, list[Cell]] = {}
         for cell in page_cells:
-            shape = self.find_shape(cell)
-            if shape is not None:
-                by_table.setdefault(shape.table, []).append(cell)
-        return ((self.shapes[table], group) for table, group in by_table.items())
-
-    # -- indexes -------------------------------------------------------------------------------
+            if (shape := self.find_shape(cell)) is not None:
+                by_table.setdefault(shape, []).append(cell)
+        return by_table.items()
 
     def index_records(self, page: int) -> Iterator[list[Any]]:
         """Return the records of an index page: texts, then the sequence."""
@@ -130,8 +120,6 @@ class Evidence:
                     if alike or len(record) == 2:
                         yield record
 
-    # -- sequences -----------------------------------------------------------------------------
-
     def counters(self, table: str) -> list[int]:
         """Return the plausible values of a table's counter in ``sqlite_sequence``."""
         return [number for number in self.survey.counters[table] if number <= self.max_sequence]
@@ -155,8 +143,3 @@ def _has_id(record: list[Any]) -> bool:
         return False
     text, sequence = record
     return isinstance(text, bytes) and is_sequence(sequence) and not is_word(text)
-
-
-def header_offset(page: int) -> int:
-    """Return where the b-tree header of *page* starts: page 1 begins with the file's header."""
-    return 100 if page == 1 else 0

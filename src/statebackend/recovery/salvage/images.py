@@ -43,15 +43,12 @@ class Images:
         self._files: dict[int, int] = {}
         self._callers_descriptor = descriptor
         try:
-            if descriptor is None:
-                self._open(FILE, path)
-            else:
-                self._files[FILE] = descriptor
+            self._files[FILE] = _open(path) if descriptor is None else descriptor
             self.size = os.fstat(self._files[FILE]).st_size
-            with suppress(FileNotFoundError):
-                self._open(WAL, SessionFiles(path).wal)
-            with suppress(FileNotFoundError):
-                self._open(JOURNAL, SessionFiles(path).journal)
+            files = SessionFiles(path)
+            for source, sidecar in ((WAL, files.wal), (JOURNAL, files.journal)):
+                with suppress(FileNotFoundError):
+                    self._files[source] = _open(sidecar)
             self._head = self.read(FILE, 0, 100)
             has_header = self._head.startswith(_MAGIC)
             self._reserved = self._head[20] if has_header and self._head[20] < 33 else 0
@@ -80,11 +77,6 @@ class Images:
             if descriptor != self._callers_descriptor:
                 os.close(descriptor)
 
-    def _open(self, source: int, path: Path) -> None:
-        self._files[source] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
-    # -- current images ------------------------------------------------------------------------
-
     def overlay(self, page: int, place: Place) -> None:
         """Make the image at *place* the current one of *page*; the one below is older."""
         if page in self._current:
@@ -106,13 +98,6 @@ class Images:
         """Return the current image of *page*; bytes behind the end of the file are zeros."""
         return self.image(self.place(page))
 
-    def pages(self) -> Iterator[tuple[int, bytes]]:
-        """Return number and current image of every page."""
-        for page in range(1, self.page_count + 1):
-            yield page, self.page(page)
-
-    # -- any image -----------------------------------------------------------------------------
-
     def read(self, source: int, offset: int, size: int) -> bytes:
         """Return up to *size* bytes of a file, none if it does not exist."""
         return os.pread(self._files[source], size, offset) if source in self._files else b""
@@ -128,8 +113,6 @@ class Images:
     def is_cut(self, place: Place, end: int) -> bool:
         """Tell whether the file ends before byte *end* of the image at *place*."""
         return place.source == FILE and place.offset + end > self.size
-
-    # -- the header of the file ----------------------------------------------------------------
 
     def user_versions(self) -> Iterator[int]:
         """Return the schema version in each image of page 1 that has a header, newest first."""
@@ -168,8 +151,6 @@ class Images:
             free.update(struct.unpack_from(f">{leaves}I", page, 8))
         return frozenset(free) if len(free) == count else frozenset()
 
-    # -- the page size -------------------------------------------------------------------------
-
     def _choose_page_size(self) -> int:
         """Return the page size of file and WAL header, or the one that most bytes fit."""
         in_file = int.from_bytes(self._head[16:18], "big") if len(self._head) >= 18 else 0
@@ -182,19 +163,24 @@ class Images:
         return max([*sizes, *_LIKELY_PAGE_SIZES], key=self._leaf_bytes)
 
     def _leaf_bytes(self, page_size: int) -> int:
-        """Count the bytes of pages that are table leaves if pages are *page_size* bytes long.
+        """Count the bytes of table leaves in the file if its pages have *page_size* bytes.
 
-        SQLite fills a page with cells from its end, so the last cell ends there. An image of a page
-        within a payload lies anywhere.
+        SQLite fills a page from its end, so the last cell ends there; a page image in a payload
+        lies anywhere.
         """
         total = 0
         for page in range(1, min(_SAMPLE_BYTES // page_size, self.size // page_size) + 1):
             image = self.read(FILE, (page - 1) * page_size, page_size)
             header = 100 if page == 1 else 0
             if image[header] == cells.LEAF_TABLE:
-                ends = [cell.end for cell in cells.leaf_cells(image, header, page_size)]
-                total += page_size if ends and max(ends) == page_size - self._reserved else 0
+                ends = (cell.end for cell in cells.leaf_cells(image, header, page_size))
+                if max(ends, default=0) == page_size - self._reserved:
+                    total += page_size
         return total
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _is_page_size(size: int) -> bool:

@@ -40,12 +40,10 @@ class OverflowChains:
         """Tell whether a row owns this page."""
         return page in self._owners
 
-    def follow(self, cell: cells.Cell, last: bytes) -> OverflowChain | None:
-        """Return the overflow chain of *cell*, None if its pages cannot be one.
-
-        *last* is the byte of the record before the first of them.
-        """
-        usable, size = self._images.usable, cell.payload - cell.local
+    def follow(self, cell: cells.Cell) -> OverflowChain | None:
+        """Return the overflow chain of *cell*, None if its pages cannot be one."""
+        last = cell.record[-1:]
+        usable, size = self._images.usable, cell.payload - len(cell.record)
         pages: list[int] = []
         parts: list[bytes] = []
         number = cell.overflow
@@ -77,10 +75,8 @@ class OverflowChains:
         number = chain.next_page
         if not number:
             return False
-        if any(
-            page + 1 != following and self._is_unowned(page + 1)
-            for page, following in pairwise(chain.pages)
-        ):
+        skipped = (page + 1 for page, after in pairwise(chain.pages) if page + 1 != after)
+        if any(map(self._is_unowned, skipped)):
             return True
         if number > self._images.page_count or number in chain.pages or self.has_owner(number):
             return False

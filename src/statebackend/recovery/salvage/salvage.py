@@ -28,12 +28,13 @@ from statebackend.recovery.salvage.passes import (
     table_pages,
     unconfirmed_rowids,
 )
-from statebackend.recovery.salvage.shapes import TABLES
+from statebackend.recovery.salvage.shapes import REFERENCES
 from statebackend.recovery.salvage.sidecars import apply_sidecars
 from statebackend.recovery.salvage.target import Target
 from statebackend.schema.migrate import SESSIONS, Chain, schema_image
 from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.reports import TableRecovery
+from statebackend.values.tables import COLUMNS
 
 
 class Pass(NamedTuple):
@@ -61,12 +62,6 @@ PASSES = (
 )
 """All passes, in the order in which they run: from the most reliable source to the last resort."""
 
-_REFERENCES = {
-    "cost_ledger": "event_sequence",
-    "plan_items": "event_sequence",
-    "producers": "first_seen_sequence",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
@@ -84,8 +79,8 @@ class Salvage:
 
     @property
     def empty(self) -> bool:
-        """Tell whether no row at all was saved."""
-        return not any(table.routes for table in self.tables if table.routes.keys() - {"derived"})
+        """Whether no row was saved."""
+        return not any(table.routes.keys() - {"derived"} for table in self.tables)
 
 
 def salvage(
@@ -110,7 +105,7 @@ def salvage(
             for step in PASSES:
                 if evidence.incomplete or not step.last_resort:
                     step.run(evidence, new)
-            tables = tuple(_count(new, table) for table in TABLES)
+            tables = tuple(_count(new, table) for table in COLUMNS)
             has_aside = new.finish()
         finally:
             new.close()
@@ -126,7 +121,7 @@ def salvage(
 def _count(new: Target, table: str) -> TableRecovery:
     (kept,) = new.driver.execute(f"SELECT count(*) FROM {table}").fetchone()
     orphaned = 0
-    if column := _REFERENCES.get(table):
+    if column := REFERENCES.get(table):
         (orphaned,) = new.driver.execute(
             f"SELECT count(*) FROM {table} WHERE {column} NOT IN (SELECT sequence FROM events)"
         ).fetchone()

@@ -10,12 +10,14 @@ from functools import cache
 from typing import Any
 
 from statebackend.recovery.salvage import cells
-from statebackend.values.tables import COLUMNS
+from statebackend.values.tables import COLUMNS, SEQUENCED
 
-TABLES = tuple(COLUMNS)
-SEQUENCED = tuple(table for table, columns in COLUMNS.items() if columns[0] == "sequence")
-"""The tables whose rowid is a ``sequence``."""
-
+REFERENCES = {
+    "cost_ledger": "event_sequence",
+    "plan_items": "event_sequence",
+    "producers": "first_seen_sequence",
+}
+"""The column of each table that names the sequence of an event."""
 _EMPTY = {0, 8, 9}
 # Serial types as they are stored: a text or blob, an integer, a real, nothing.
 _LONG = rb"(?:[\x0c-\x7f]|[\x80-\xff]{1,3}[\x00-\x7f])"
@@ -69,11 +71,9 @@ class Shape:
         parts = [rb"[\x03-\x40]"]
         for at, column in enumerate(self.columns):
             part = rb"\x00" if at == self.key else _PATTERNS[column.kind]
-            if at >= self.least:
-                part = b"(?:" + part + b"|\x00)?"
-            elif at != self.key and column.nullable:
+            if at != self.key and (column.nullable or at >= self.least):
                 part = b"(?:" + part + b"|\x00)"
-            parts.append(part)
+            parts.append(part + b"?" if at >= self.least else part)
         return re.compile(b"(?=" + b"".join(parts) + b")", re.DOTALL)
 
 
@@ -98,34 +98,27 @@ class Row:
 
     def with_sequence(self, sequence: int) -> Row:
         """Return the row under another sequence."""
-        key = self.shape.key
-        assert key is not None
-        if self.values[key] == sequence:
+        if self.values[0] == sequence:
             return self
-        values = (*self.values[:key], sequence, *self.values[key + 1 :])
-        repaired = (*self.repaired, f"sequence (was {self.values[key]})")
-        return replace(self, values=values, repaired=repaired)
+        repaired = (*self.repaired, f"sequence (was {self.values[0]})")
+        return replace(self, values=(sequence, *self.values[1:]), repaired=repaired)
 
 
 def read_shapes(driver: sqlite3.Connection) -> dict[str, Shape]:
     """Return the shape of each table of *driver*, a session file of some version."""
-    return {table: _read_shape(driver, table) for table in TABLES}
+    return {table: _read_shape(driver, table) for table in COLUMNS}
 
 
-def find_shape(shapes: dict[str, Shape], types: tuple[int, ...]) -> Shape | None:
-    """Return the table that a record of these serial types fits, None if there is none."""
-    return next((shape for shape in shapes.values() if shape.fits(types)), None)
-
-
-def read_row(shape: Shape, rowid: int, types: tuple[int, ...], record: bytes) -> Row:
-    """Return the row in *record*."""
+def read_row(shape: Shape, cell: cells.Cell, record: bytes) -> Row:
+    """Return the row in *record*, the whole one of *cell*."""
+    types = cell.types
     values = cells.read_values(record, types)
     repaired: list[str] = []
     not_utf8: list[str] = []
     unfit = None
     for at, (column, value) in enumerate(zip(shape.columns, values, strict=False)):
         if at == shape.key:
-            values[at] = rowid
+            values[at] = cell.rowid
         elif value is None:
             if not column.nullable:
                 unfit = f"{column.name} is NULL"
@@ -149,9 +142,8 @@ def is_sequence(value: Any) -> bool:
 
 
 def _read_shape(driver: sqlite3.Connection, table: str) -> Shape:
-    columns = []
-    key = None
-    least = 0
+    columns: list[Column] = []
+    key, least = None, 0
     for at, name, kind, not_null, default, in_key in driver.execute(f"PRAGMA table_info({table})"):
         if table in SEQUENCED and in_key:
             key = at

@@ -52,7 +52,13 @@ def apply_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[st
     notes: list[str] = []
     uncounted: tuple[str, ...] = ()
     if pages := journal.read_pages(images):
-        notes.append(_apply_journal(images, pages, session_id))
+        if _belong_to_session(images, pages, session_id, without_evidence=False):
+            for page, place in pages:
+                images.overlay(page, place)
+            journal.truncate(images)
+            notes.append(_ROLLED_BACK)
+        else:
+            notes.append(_FOREIGN_JOURNAL)
     if images.wal is not None:
         note = _apply_wal(images, images.wal, session_id)
         if note in {_FOREIGN_WAL, _OLDER_WAL}:
@@ -64,15 +70,6 @@ def apply_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[st
     if counted is not None and counted < min(images.page_count, images.size // images.page_size):
         uncounted += (_PAGE_1_IS_OLDER,)
     return notes, uncounted
-
-
-def _apply_journal(images: Images, pages: Pages, session_id: str) -> str:
-    if not _belong_to_session(images, pages, session_id, without_evidence=False):
-        return _FOREIGN_JOURNAL
-    for page, place in pages:
-        images.overlay(page, place)
-    journal.truncate(images)
-    return _ROLLED_BACK
 
 
 def _apply_wal(images: Images, wal: Wal, session_id: str) -> str:
@@ -102,17 +99,17 @@ def _belong_to_session(
 ) -> bool:
     """Tell whether these images are of the same session as the file.
 
-    A session only grows. So the events in a page of the file are in the newer image of that page
-    too, or the other way round; those of another session differ. Where few such pages are left,
-    any page of the file shows whether a sequence has the same id. Where nothing can be compared,
-    the answer is *without_evidence*: a running session has a WAL, but no journal.
+    A session only grows. So of two images of a page, the newer one has the events of the older one;
+    those of another session differ. Where there are few such pages, any page of the file shows
+    whether a sequence has the same id. Where nothing can be compared, the answer is
+    *without_evidence*: a running session has a WAL, but no journal.
     """
     theirs = {
         event for _page, place in pages for event in _read_events(images, images.image(place))
     }
     ours = {
         event
-        for page in {page for page, _place in pages}
+        for page in dict(pages)
         if 1 < page <= images.size // images.page_size
         for event in _read_events(images, images.image_in_file(page))
     }
@@ -133,11 +130,8 @@ def _belong_to_session(
         for sequence, text in _read_ids(images, images.image(place))
         if sequence is None
     }
-    if session_id in session_ids:
-        return True
-    if any(map(is_session_id, session_ids)) or _differ_in_kind(images, pages):
-        return False
-    return without_evidence
+    differs = any(map(is_session_id, session_ids)) or _differ_in_kind(images, pages)
+    return session_id in session_ids or (without_evidence and not differs)
 
 
 def _lacks_pages(images: Images, wal: Wal) -> bool:
@@ -176,9 +170,9 @@ def _is_older(images: Images, pages: Pages) -> bool:
 
 
 def _highest(images: Images, pages: Iterable[bytes]) -> int:
-    """Return the highest sequence of an event whose predecessor is there: one alone may be damage.
+    """Return the highest sequence of an event whose predecessor is there, else the highest, else 0.
 
-    The highest of all if none has a predecessor, 0 without any.
+    A sequence without its predecessor may be damaged.
     """
     sequences = {
         sequence
@@ -191,15 +185,11 @@ def _highest(images: Images, pages: Iterable[bytes]) -> int:
 
 
 def _read_events(images: Images, page: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return (sequence, id) of the events in a page of their table or of an index of it.
-
-    These never change, and no two sessions share one.
-    """
+    """Return the events in a page of their table or index as (sequence, id), which never change."""
     if page[0] in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
         for record in cells.index_records(page, 0, images.usable):
             if len(record) == 2 and isinstance(record[0], bytes) and not is_word(record[0]):
                 yield record[1], record[0]
-        return
     for sequence, text in _read_ids(images, page):
         if sequence is not None:
             yield sequence, text
@@ -210,9 +200,8 @@ def _read_ids(images: Images, page: bytes) -> Iterator[tuple[int | None, bytes]]
     if page[0] != cells.LEAF_TABLE:
         return
     for cell in cells.leaf_cells(page, 0, images.usable):
-        record = page[cell.header : cell.header + cell.local]
         count, types = len(cell.types), cell.types
         if count >= _EVENT_COLUMNS and types[0] == 0 and types[1] >= 12 and types[2] >= 12:
-            yield cell.rowid, cells.first_text(record, types)
+            yield cell.rowid, cells.first_text(cell)
         elif count >= _META_COLUMNS - 1 and types[0] >= 12 and types[3:4] > (12,):
-            yield None, cells.first_text(record, types)
+            yield None, cells.first_text(cell)

@@ -1,12 +1,14 @@
-"""The first reading of all pages: their kinds, the b-trees above them, the counters."""
+"""The first reading of all pages: their kinds, the b-trees above them, counters and rowids."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.images import Images
-from statebackend.recovery.salvage.shapes import SEQUENCED
+from statebackend.values.tables import SEQUENCED
 
 Bounds = tuple[int | None, int | None]
 
@@ -40,60 +42,91 @@ class Survey:
 def survey(images: Images) -> Survey:
     """Read the current image of every page."""
     result = Survey(free=images.freelist())
-    leaves: list[int] = []
-    ambiguous: set[int] = set()
-    for number, page in images.pages():
-        header = 100 if number == 1 else 0
+    bounds: defaultdict[int, list[Bounds]] = defaultdict(list)
+    for number in range(1, images.page_count + 1):
+        page, header = images.page(number), header_offset(number)
         kind = page[header]
         if kind == cells.LEAF_TABLE:
             if number not in result.free:
-                leaves.append(number)
+                result.leaves.append(number)
             if number == 1 or page[3:5] < b"\0\x40":
                 _read_system_tables(result, page, header, images.usable)
-        elif kind == cells.INTERIOR_TABLE and _read_bounds(result, ambiguous, page, header, images):
-            pass
+        elif kind == cells.INTERIOR_TABLE and (children := _read_children(images, page, header)):
+            lower = None
+            for child, upper in children:
+                bounds[child].append((lower, upper))
+                lower = upper
         elif kind in {cells.LEAF_INDEX, cells.INTERIOR_INDEX}:
             result.indexes.append(number)
         elif number not in result.free:
             result.others.append(number)
-    for child in ambiguous:
-        result.bounds.pop(child, None)
-    result.leaves = sorted(leaves, key=lambda number: not result.is_reached(number))
+    result.bounds = {child: given[0] for child, given in bounds.items() if len(given) == 1}
+    result.leaves.sort(key=lambda number: not result.is_reached(number))
     return result
+
+
+def header_offset(page: int) -> int:
+    """Return where the b-tree header of *page* starts: page 1 begins with the file's header."""
+    return 100 if page == 1 else 0
 
 
 def _read_system_tables(result: Survey, page: bytes, header: int, usable: int) -> None:
     """Take roots from ``sqlite_schema`` and counters from ``sqlite_sequence``."""
     for cell in cells.leaf_cells(page, header, usable):
-        if cell.local < cell.payload:
+        if len(cell.record) < cell.payload:
             continue
-        record = page[cell.header : cell.header + cell.local]
-        if len(cell.types) == 2:
-            _read_counter(result, *cells.read_values(record, cell.types))
-        elif len(cell.types) == 5 and header:
-            _kind, name, _table, root, _sql = cells.read_values(record, cell.types)
+        values = cells.read_values(cell.record, cell.types)
+        if len(values) == 2:
+            name, number = values
+            table = name.decode(errors="replace") if isinstance(name, bytes) else ""
+            if isinstance(number, int) and number > 0 and table in result.counters:
+                result.counters[table].append(number)
+        elif len(values) == 5 and header:
+            _kind, name, _table, root, _sql = values
             if isinstance(root, int) and isinstance(name, bytes):
                 result.roots[root] = name.decode(errors="replace")
 
 
-def _read_counter(result: Survey, name: object, number: object) -> None:
-    if isinstance(name, bytes) and isinstance(number, int) and number > 0:
-        table = name.decode(errors="replace")
-        if table in result.counters:
-            result.counters[table].append(number)
-
-
-def _read_bounds(
-    result: Survey, ambiguous: set[int], page: bytes, header: int, images: Images
-) -> bool:
-    """Take the bounds of an interior page's children; tell whether the page is valid."""
+def _read_children(images: Images, page: bytes, header: int) -> list[tuple[int, int | None]]:
+    """Return the children of an interior page and their bounds, none unless all are valid."""
     children = cells.children(page, header, images.usable)
-    if len(children) < 2 or any(not 1 < child <= images.page_count for child, _key in children):
-        return False
-    lower: int | None = None
-    for child, key in children:
-        if child in result.bounds:
-            ambiguous.add(child)
-        result.bounds[child] = (lower, key)
-        lower = key
-    return True
+    valid = len(children) > 1 and all(1 < child <= images.page_count for child, _key in children)
+    return children if valid else []
+
+
+@dataclass(frozen=True, slots=True)
+class PageRowid:
+    """A rowid, and whether the rowids beside it confirm it: in an undamaged file they rise by one.
+
+    ``confirmed`` if a neighbour or the bounds of the page confirm it. ``expected`` is the rowid
+    that follows from both neighbours, or from the only one; None if they do not agree.
+    ``ascending`` if it is above the rowid before and below the one after it.
+    """
+
+    value: int
+    confirmed: bool
+    expected: int | None
+    ascending: bool
+
+
+def judge_rowids(rowids: Sequence[int], bounds: Bounds = (None, None)) -> list[PageRowid]:
+    """Compare the rowids of one page, in the order of its cells, with each other."""
+    lower, upper = bounds
+    judged = []
+    for at, value in enumerate(rowids):
+        before = rowids[at - 1] if at else None
+        after = rowids[at + 1] if at + 1 < len(rowids) else None
+        adjacent = before == value - 1 or after == value + 1
+        ascending = (before is None or before < value) and (after is None or value < after)
+        within = lower is not None and upper is not None and lower < value <= upper
+        confirmed = adjacent or (within and ascending)
+        judged.append(PageRowid(value, confirmed, _expect(before, after), ascending))
+    return judged
+
+
+def _expect(before: int | None, after: int | None) -> int | None:
+    if before is not None and after is not None:
+        return before + 1 if after - before == 2 else None
+    if before is not None:
+        return before + 1
+    return None if after is None else after - 1

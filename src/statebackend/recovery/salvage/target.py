@@ -7,11 +7,12 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from statebackend.recovery.salvage.shapes import TABLES, Row, Shape, read_shapes
+from statebackend.recovery.salvage.shapes import Row, Shape, read_shapes
+from statebackend.values.tables import TABLES
 
 MAX_NOTES = 100
 _NOT_UTF8 = "{} holds U+FFFD for what was not UTF-8"
@@ -55,8 +56,6 @@ class Target:
         self._holds_back = True
         self._doubts: set[str] = set()
         self._repaired_events: set[int] = set()
-
-    # -- rows ----------------------------------------------------------------------------------
 
     def insert(self, row: Row, route: str, *, only_if_missing: bool = False) -> None:
         """Add *row*, unless the same row is there.
@@ -116,17 +115,12 @@ class Target:
 
     def _has_same(self, row: Row) -> bool:
         shape = row.shape
-        if shape.key is not None:
-            keys: Iterable[int] = [shape.key]
-        else:
-            keys = range(3) if shape.table == "producers" else range(1)
+        keys = range(3 if shape.table == "producers" else 1)
         where = " AND ".join(f"{shape.columns[at].name} IS ?" for at in keys)
         values = self.driver.execute(
             f"SELECT * FROM {shape.table} WHERE {where}", [row.values[at] for at in keys]
         ).fetchone()
         return values is not None and tuple(values[: len(row.values)]) == row.values
-
-    # -- sequences -----------------------------------------------------------------------------
 
     def highest(self, table: str) -> int:
         """Return the highest sequence in *table*, 0 when it is empty."""
@@ -148,8 +142,6 @@ class Target:
         self.driver.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
         if counter:
             self.driver.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, counter))
-
-    # -- notes ---------------------------------------------------------------------------------
 
     def note(self, line: str) -> None:
         """Keep a line for the report, up to 100 of them."""
@@ -176,9 +168,7 @@ class Target:
     def _note_values(self, row: Row) -> None:
         """Count and note what was corrected in a row, and what may be wrong in it."""
         table = row.shape.table
-        name = (
-            f"{table} {row.shape.columns[row.shape.key or 0].name} {row.values[row.shape.key or 0]}"
-        )
+        name = f"{table} {row.shape.columns[0].name} {row.values[0]}"
         with_nul = [
             column.name
             for column, value in zip(row.shape.columns, row.values, strict=False)
@@ -195,8 +185,6 @@ class Target:
                 self.note(f"{name}: put right {', '.join(row.repaired)}")
             for column_name in row.not_utf8:
                 self.note(f"{name}: {_NOT_UTF8.format(column_name)}")
-
-    # -- the end -------------------------------------------------------------------------------
 
     def finish(self) -> bool:
         """Commit, set WAL mode, sync; tell whether there is a side file."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container
 
 from statebackend.recovery.salvage import cells
-from statebackend.recovery.salvage.evidence import Evidence, header_offset
+from statebackend.recovery.salvage.evidence import Evidence
 from statebackend.recovery.salvage.images import WAL, Place
-from statebackend.recovery.salvage.last_resort import save_if_missing
-from statebackend.recovery.salvage.shapes import Shape
+from statebackend.recovery.salvage.records import save_if_missing
+from statebackend.recovery.salvage.survey import header_offset
 from statebackend.recovery.salvage.target import Target
 
 
@@ -27,71 +27,59 @@ def run(evidence: Evidence, target: Target) -> None:
 
 
 def _carve_page(evidence: Evidence, target: Target, page: int, place: Place) -> None:
-    image, header, usable = (
-        evidence.images.image(place),
-        header_offset(page),
-        evidence.images.usable,
-    )
+    usable, header = evidence.images.usable, header_offset(page)
+    image = evidence.images.image(place)
     starts: list[int] = []
     if image[header] == cells.LEAF_TABLE:
         starts = cells.pointers(image, header, usable)
-        read = [(cell.start, cell.end) for cell in evidence.leaf_cells(page, place)]
+        read = list(evidence.leaf_cells(page, place))
         if not cells.has_unread_cells(image, header, read, usable):
             return
-        image = _blank_out(image, read)
+        blanked = bytearray(image)
+        for known in read:
+            blanked[known.start : known.end] = b"\xff" * (known.end - known.start)
+        image = bytes(blanked)
     # A page that begins with zero may be an overflow page, so its payload may look like rows.
     must_be_indexed = image[0] == 0 and page > 1
-    for shape, cell in _carve(image, usable, evidence.shapes.values(), starts):
-        if not evidence.images.is_cut(place, cell.end):
-            save_if_missing(
-                evidence,
-                target,
-                image,
-                shape,
-                cell,
-                route="carved",
-                must_be_indexed=must_be_indexed,
-            )
-
-
-def _blank_out(page: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
-    blanked = bytearray(page)
-    for start, end in ranges:
-        blanked[start:end] = b"\xff" * (end - start)
-    return bytes(blanked)
-
-
-def _carve(
-    page: bytes, usable: int, shapes: Iterable[Shape], starts: Container[int]
-) -> Iterator[tuple[Shape, cells.Cell]]:
-    """Return the cells anywhere in *page*, by the headers of their records.
-
-    Before the header stands the rowid, and before that the payload size that follows from the
-    header: both must be there. *starts* are the cell pointers of the page.
-    """
-    for shape in shapes:
-        for match in shape.pattern().finditer(page, 0, usable):
-            cell = _read_cell_before(page, match.start(), usable, starts)
-            if cell is not None and shape.fits(cell.types):
-                yield shape, cell
+    for shape in evidence.shapes.values():
+        for match in shape.pattern().finditer(image, 0, usable):
+            cell = _read_cell_before(image, match.start(), usable, starts)
+            if (
+                cell is not None
+                and shape.fits(cell.types)
+                and not evidence.images.is_cut(place, cell.end)
+            ):
+                save_if_missing(
+                    evidence,
+                    target,
+                    shape,
+                    cell,
+                    route="carved",
+                    sequence=cell.rowid,
+                    must_be_indexed=must_be_indexed,
+                )
 
 
 def _read_cell_before(
     page: bytes, header: int, usable: int, starts: Container[int]
 ) -> cells.Cell | None:
-    for rowid_bytes in range(1, 10):
-        rowid_at = header - rowid_bytes
-        if rowid_at < 1 or (rowid_bytes > 1 and page[rowid_at] < 0x80):
+    """Return the cell of the record header at *header*, None if there is none.
+
+    Before the header stands the rowid, and before that the payload size that follows from the
+    header: both must be there. *starts* are the cell pointers of the page.
+    """
+    for rowid_at in range(header - 1, max(header - 10, 0), -1):
+        if rowid_at < header - 1 and page[rowid_at] < 0x80:
             return None
         if cells.read_varint(page, rowid_at)[1] == header:
-            cell = _read_cell_at(page, header, rowid_at, usable, starts)
+            cell = _read_cell_at(page, rowid_at, usable, starts)
             if cell is not None:
                 return cell
     return None
 
 
 def _read_cell_at(
-    page: bytes, header: int, rowid_at: int, usable: int, starts: Container[int]
+    page: bytes, rowid_at: int, usable: int, starts: Container[int]
 ) -> cells.Cell | None:
     """Return the cell whose payload size ends at *rowid_at*.
 
@@ -99,14 +87,11 @@ def _read_cell_at(
     which fits a header where the same bit is damaged.
     """
     shortest = None
-    for size_bytes in (1, 2, 3, 4, 5):
-        start = rowid_at - size_bytes
-        if start < 0 or (size_bytes > 1 and page[start] < 0x80):
+    for start in range(rowid_at - 1, max(rowid_at - 6, -1), -1):
+        if start < rowid_at - 1 and page[start] < 0x80:
             break
         if cells.read_varint(page, start)[1] == rowid_at:
             cell = cells.read_cell(page, start, usable)
-            if cell is not None and cell.header != header:
-                cell = None
             if start in starts:
                 return cell
             shortest = shortest or cell

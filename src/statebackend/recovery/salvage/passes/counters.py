@@ -8,15 +8,11 @@ from itertools import islice
 from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.evidence import Evidence
 from statebackend.recovery.salvage.images import WAL, Place
-from statebackend.recovery.salvage.shapes import SEQUENCED
+from statebackend.recovery.salvage.shapes import REFERENCES
 from statebackend.recovery.salvage.target import Target
+from statebackend.values.tables import SEQUENCED
 
 _MAX_NOTES = 50
-_REFERENCES = (
-    ("cost_ledger", "event_sequence"),
-    ("plan_items", "event_sequence"),
-    ("producers", "first_seen_sequence"),
-)
 
 
 def run(evidence: Evidence, target: Target) -> None:
@@ -44,18 +40,15 @@ def _find_highest(evidence: Evidence, target: Target) -> dict[str, int]:
         table: max([target.highest(table), *evidence.counters(table)]) for table in SEQUENCED
     }
     events = highest["events"]
-    references = [
-        number
-        for number, texts in evidence.missing_events.items()
-        for _text in texts
-        if number > events
-    ]
-    for table, column in _REFERENCES:
+    references = Counter(
+        {number: len(texts) for number, texts in evidence.missing_events.items() if number > events}
+    )
+    for table, column in REFERENCES.items():
         query = f"SELECT {column} FROM {table} WHERE {column} > ? AND {column} <= ?"
         parameters = (events, evidence.max_sequence)
-        references += [number for (number,) in target.driver.execute(query, parameters)]
+        references.update(number for (number,) in target.driver.execute(query, parameters))
     # A single reference may be damaged itself.
-    confirmed = [number for number, count in Counter(references).items() if count > 1]
+    confirmed = [number for number, count in references.items() if count > 1]
     events = max([events, *confirmed])
     while events + 1 in evidence.missing_events:
         events += 1
@@ -69,8 +62,8 @@ def _find_highest(evidence: Evidence, target: Target) -> dict[str, int]:
 def _read_tail(evidence: Evidence) -> dict[str, set[int]]:
     """Return the sequences, by table, in a last transaction that may have been committed.
 
-    Its rows are not saved, since the transaction may as well have been torn. But their sequences
-    may be in use, so they count as missing.
+    Its rows are not saved, since the transaction may also have been torn. But their sequences may
+    be in use, so they count as missing.
     """
     sequences: defaultdict[str, set[int]] = defaultdict(set)
     for frame in evidence.images.wal.tail if evidence.images.wal else ():

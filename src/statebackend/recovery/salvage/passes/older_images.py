@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from statebackend.recovery.salvage.evidence import Evidence
 from statebackend.recovery.salvage.images import WAL, Place
-from statebackend.recovery.salvage.last_resort import save_if_missing
-from statebackend.recovery.salvage.rowids import judge_rowids
+from statebackend.recovery.salvage.records import save_if_missing
+from statebackend.recovery.salvage.survey import judge_rowids
 from statebackend.recovery.salvage.target import Target
 
 
@@ -18,14 +18,13 @@ def run(evidence: Evidence, target: Target) -> None:
     freelist, or in a frame of the WAL that was checkpointed or is broken.
     """
     for page, place in _older_images(evidence):
-        image = evidence.images.image(place)
-        for shape, group in evidence.group_by_table(list(evidence.leaf_cells(page, place))):
+        for shape, group in evidence.group_by_table(evidence.leaf_cells(page, place)):
             for cell, rowid in zip(group, judge_rowids([c.rowid for c in group]), strict=True):
                 sequence = rowid.value
                 if rowid.expected is not None and not (rowid.confirmed or rowid.ascending):
                     sequence = rowid.expected
                 save_if_missing(
-                    evidence, target, image, shape, cell, route="older image", sequence=sequence
+                    evidence, target, shape, cell, route="older image", sequence=sequence
                 )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from statebackend.recovery.salvage import cells
+from statebackend.recovery.salvage.cells import Cell
 from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
 from statebackend.recovery.salvage.images import WAL, Place
 from statebackend.recovery.salvage.records import read_stored_row, save_unkeyed
-from statebackend.recovery.salvage.rowids import judge_rowids
-from statebackend.recovery.salvage.shapes import SEQUENCED, TABLES, is_sequence
+from statebackend.recovery.salvage.shapes import is_sequence
+from statebackend.recovery.salvage.survey import judge_rowids
 from statebackend.recovery.salvage.target import Target
+from statebackend.values.tables import SEQUENCED, TABLES
 
 
 def run(evidence: Evidence, target: Target) -> None:
@@ -28,44 +29,33 @@ def run(evidence: Evidence, target: Target) -> None:
         if not evidence.survey.is_reached(page):
             unreached.append(page)
             continue
-        page_cells = list(evidence.leaf_cells(page))
-        if _is_misplaced(evidence, page, page_cells):
+        if _is_misplaced(evidence, page, list(evidence.leaf_cells(page))):
             misplaced.append(page)
         else:
-            _save_page(evidence, target, page, page_cells, behind_break)
+            _save_page(evidence, target, page, behind_break)
     for page in unreached + misplaced:
-        _save_page(evidence, target, page, list(evidence.leaf_cells(page)), behind_break)
+        _save_page(evidence, target, page, behind_break)
 
 
-def _save_page(
-    evidence: Evidence,
-    target: Target,
-    page: int,
-    page_cells: list[cells.Cell],
-    behind_break: set[Place],
-) -> None:
+def _save_page(evidence: Evidence, target: Target, page: int, behind_break: set[Place]) -> None:
     place = evidence.images.place(page)
-    image, route = evidence.images.image(place), "wal" if place in behind_break else "page"
+    route = "wal" if place in behind_break else "page"
     bounds = evidence.survey.bounds.get(page, (None, None))
-    for shape, group in evidence.group_by_table(page_cells):
-        if shape.key is None:
-            for cell in group:
-                save_unkeyed(evidence, target, image, shape, cell, route=route)
-            continue
-        rowids = judge_rowids([cell.rowid for cell in group], bounds)
-        for cell, rowid in zip(group, rowids, strict=True):
-            row = read_stored_row(evidence, target, image, shape, cell)
-            if row is None:
+    for shape, group in evidence.group_by_table(evidence.leaf_cells(page)):
+        for cell, rowid in zip(group, judge_rowids([c.rowid for c in group], bounds), strict=True):
+            if shape.key is None:
+                save_unkeyed(evidence, target, shape, cell, route=route)
+            elif (row := read_stored_row(evidence, target, shape, cell)) is None:
                 continue
-            if rowid.confirmed and is_sequence(rowid.value):
+            elif rowid.confirmed and is_sequence(rowid.value):
                 target.insert(row, route)
             else:
                 evidence.unconfirmed.append(
-                    UnconfirmedRow(place, shape, cell, row.event_id, rowid, route)
+                    UnconfirmedRow(place, cell.start, shape, row.event_id, rowid, route)
                 )
 
 
-def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[cells.Cell]) -> bool:
+def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[Cell]) -> bool:
     """Tell whether the rows of a page are not those that the page above it states."""
     table = evidence.survey.roots.get(page)
     if table in TABLES:
@@ -92,6 +82,6 @@ def _has_other_leaf(evidence: Evidence, root: int, table: str, rowids: set[int])
     )
 
 
-def _table_of(evidence: Evidence, cell: cells.Cell) -> str | None:
+def _table_of(evidence: Evidence, cell: Cell) -> str | None:
     shape = evidence.find_shape(cell)
     return shape.table if shape is not None else None

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from statebackend.recovery.salvage.cells import read_cell
 from statebackend.recovery.salvage.evidence import Evidence, UnconfirmedRow
-from statebackend.recovery.salvage.last_resort import has_indexed_kind, is_out_of_order
-from statebackend.recovery.salvage.records import read_stored_row
-from statebackend.recovery.salvage.rowids import PageRowid
+from statebackend.recovery.salvage.records import (
+    has_indexed_kind,
+    is_out_of_order,
+    read_stored_row,
+)
 from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence
+from statebackend.recovery.salvage.survey import PageRowid
 from statebackend.recovery.salvage.target import Target
 from statebackend.recovery.salvage.texts import almost_equal, is_id
 
@@ -53,9 +57,11 @@ def _settle(
 ) -> None:
     shape, rowid = unconfirmed.shape, unconfirmed.rowid
     page = evidence.images.image(unconfirmed.place)
-    row = read_stored_row(evidence, target, page, shape, unconfirmed.cell)
+    cell = read_cell(page, unconfirmed.start, evidence.images.usable)
+    assert cell is not None
+    row = read_stored_row(evidence, target, shape, cell)
     if row is None:
-        return  # another row claimed its overflow pages meanwhile
+        return  # another row owns its overflow pages by now
     known = _find_sequence(evidence, target, row, indexed)
     texts = indexed.by_sequence.get(rowid.value, set())
     confirmed = shape.table == "events" and has_indexed_kind(row, texts)
@@ -97,17 +103,13 @@ def _is_possible(target: Target, row: Row, sequence: int, indexed: _Indexed) -> 
 
 
 def _find_sequence(evidence: Evidence, target: Target, row: Row, indexed: _Indexed) -> int | None:
-    """Return the sequence that other evidence has for a row, None if there is none.
-
-    None too if no such sequence was given: then the index is damaged there.
-    """
+    """Return the sequence that other evidence has for a row, None if that was never given."""
     if row.shape.table == "events":
         known = indexed.by_id.get(row.event_id)
     else:
         known = _find_by_event(evidence, target, row)
-    if known is None or not _is_plausible(evidence, target, row.shape, known, indexed):
-        return None
-    return known
+    plausible = known is not None and _is_plausible(evidence, target, row.shape, known, indexed)
+    return known if plausible else None
 
 
 def _is_plausible(
@@ -117,10 +119,10 @@ def _is_plausible(
 
     The counter may be lost, or older than the rows: a neighbour above it confirms the sequence too.
     """
+    if not is_sequence(sequence):
+        return False
     highest = max([*evidence.counters(shape.table), target.highest(shape.table)])
-    if not is_sequence(sequence) or sequence <= (highest or evidence.max_sequence):
-        return is_sequence(sequence)
-    return any(
+    return sequence <= (highest or evidence.max_sequence) or any(
         (shape.table, neighbour) in indexed.rowids
         or (is_sequence(neighbour) and target.has(shape, neighbour))
         for neighbour in (sequence - 1, sequence + 1)
@@ -128,7 +130,7 @@ def _is_plausible(
 
 
 def _find_by_event(evidence: Evidence, target: Target, row: Row) -> int | None:
-    """Return the only free sequence that its event leaves a ledger or plan row, None if ambiguous.
+    """Return the sequence of a ledger or plan row if its event leaves only one free, else None.
 
     Sequences rise with those of the events.
     """
@@ -142,10 +144,7 @@ def _find_by_event(evidence: Evidence, target: Target, row: Row) -> int | None:
 
 
 def _rows_around(target: Target, table: str, event: int) -> tuple[int, int | None]:
-    """Return the last sequence in *table* of an earlier event than *event*, 0 without one.
-
-    And the first of a later event, None without one.
-    """
+    """Return the last sequence of earlier events (or 0) and the first of later ones (or None)."""
     at = f"SELECT event_sequence FROM {table} WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
     below, last = 0, target.highest(table)
     while below < last:
