@@ -25,7 +25,7 @@ from benchmarks.memory import peak_bytes
 from benchmarks.processes import run_python
 from benchmarks.samples import TABLES
 from statebackend.bulk.migration import migrate_each
-from statebackend.opening import checks
+from statebackend.opening import write
 from statebackend.schema import migrate
 from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.reports import MigrationOutcome
@@ -212,7 +212,7 @@ def _print_peaks(folder: Path, directory: Path) -> None:
 def _look_at_each(paths: list[Path], driver: sqlite3.Connection) -> list[int]:
     versions = []
     for path in paths:
-        found = checks.check_header(path)
+        found = write.check_header(path)
         assert found is not None
         assert migrate.user_version(driver) == SCHEMA_VERSION
         versions.append(found.user_version)

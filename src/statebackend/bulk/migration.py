@@ -87,7 +87,7 @@ def _migrate(directory: Path, stem: str, *, dry_run: bool) -> MigrationResult:
 
 
 def _read_version(path: Path, stem: str) -> int:
-    from statebackend.opening.checks import find_session
+    from statebackend.opening.write import find_session
 
     if is_session_id(stem) is None:
         raise SessionUnreadable(path, "its name is not a session id (a ULID)")

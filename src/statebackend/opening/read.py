@@ -11,13 +11,7 @@ from tempfile import TemporaryDirectory
 from statebackend import telemetry
 from statebackend.errors import SchemaOutdated, SessionDamaged, SessionLocked, StorageError
 from statebackend.files import header, open_files
-from statebackend.opening.checks import (
-    check_header,
-    check_header_and_wal,
-    find_session,
-    read_file_ahead,
-)
-from statebackend.opening.write import open_for_writing
+from statebackend.opening import write
 from statebackend.reading.view import SessionView
 from statebackend.recovery.recover import salvage_into
 from statebackend.schema import migrate
@@ -37,15 +31,15 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
     never repairs.
     """
     with os_error(path), telemetry.span("statebackend.read", session_id=path.stem, path=str(path)):
-        find_session(path)
+        write.find_session(path)
         header.refuse_unfinished(path)
         if check:
-            found = check_header_and_wal(path, claimed=False)
-            read_file_ahead(path)
+            file_header = write.check_header_and_wal(path, claimed=False)
+            write.read_file_ahead(path)
         else:
-            found = check_header(path)
-        if found is not None and 0 < found.user_version < SCHEMA_VERSION:
-            migrate_first(path, found.user_version)
+            file_header = write.check_header(path)
+        if file_header is not None and 0 < file_header.user_version < SCHEMA_VERSION:
+            migrate_first(path, file_header.user_version)
         try:
             return connect(path, check=check)
         except SchemaOutdated as error:
@@ -82,13 +76,11 @@ def migrate_first(path: Path, found_version: int) -> None:
     patient_until = time.monotonic() + _MIGRATION_PATIENCE_S
     while True:
         try:
-            open_for_writing(path, may_recover=False).close()
+            return write.open_for_writing(path, may_recover=False).close()
         except (SessionLocked, StorageError) as error:
             if isinstance(error, StorageError) or time.monotonic() > patient_until:
                 raise SchemaOutdated(path, found_version, SCHEMA_VERSION, str(error)) from error
             time.sleep(_RETRY_S)
-        else:
-            return
 
 
 def connect(path: Path, *, check: bool) -> SessionView:

@@ -1,4 +1,7 @@
-"""Opening one session for writing: the order of the steps is what keeps the file safe."""
+"""Opening one session for writing: the order of the steps is what keeps the file safe.
+
+Opening for reading shares the checks of the names and of the bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,21 @@ from functools import partial
 from pathlib import Path
 
 from statebackend import telemetry
-from statebackend.errors import SessionDamaged, SessionUnreadable, StorageError
-from statebackend.files import claim, header, open_files
+from statebackend.errors import (
+    SessionDamaged,
+    SessionNotFound,
+    SessionUnreadable,
+    StorageError,
+)
+from statebackend.files import claim, header, open_files, read_ahead
 from statebackend.files.claim import Claim
+from statebackend.files.header import Header
 from statebackend.files.paths import SessionFiles
 from statebackend.files.sqlite_locks import SqliteLocks
-from statebackend.opening.checks import (
-    check_header,
-    check_header_and_wal,
-    find_session,
-    read_file_ahead,
-)
 from statebackend.recording.session import Session
 from statebackend.recovery.recover import recover
 from statebackend.schema import migrate
-from statebackend.sqlite import authorizer, engine, integrity
+from statebackend.sqlite import authorizer, engine, integrity, wal_check
 from statebackend.sqlite.faults import os_error
 from statebackend.values.recorded import SCHEMA_VERSION
 
@@ -65,6 +68,55 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
             held.release()
             raise
         return session
+
+
+def find_session(path: Path) -> None:
+    """Check that *path* and the files beside it are regular files. Nothing is opened.
+
+    Raises :class:`SessionNotFound`, and :class:`SessionUnreadable` for a symbolic link or another
+    kind of file, and for an id of which only sidecars or a damaged original exist.
+    """
+    if header.check_regular(path) is None:
+        if (remains := header.describe_leftover(path)) is not None:
+            raise SessionUnreadable(path, remains)
+        raise SessionNotFound(SessionFiles(path).session_id, path.parent)
+    header.check_sidecars(path)
+
+
+def check_header(path: Path) -> Header | None:
+    """Read and check the header's bytes, before SQLite does; None if this process has it open.
+
+    Raises :class:`SchemaTooNew`, :class:`SessionDamaged` and :class:`SessionUnreadable`.
+    """
+    with open_files.untouched(path) as untouched:
+        return header.read_header(path) if untouched else None
+
+
+def check_header_and_wal(path: Path, *, claimed: bool) -> Header | None:
+    """Read and check the header's bytes and the WAL's frames; None if this process has it open.
+
+    SQLite ignores the frames behind a broken one without an error, and applies another file's WAL.
+    *claimed* says that the caller holds the claim. Otherwise the WAL is left out while a writer has
+    the session, since its frames change. Raises as :func:`check_header` does.
+    """
+    with open_files.untouched(path) as untouched:
+        if not untouched:
+            return None
+        file_header = header.read_header(path)
+        if claimed or claim.writer_of(path) is None:
+            wal_check.check_wal(path, file_header.page_size)
+        return file_header
+
+
+def read_file_ahead(path: Path) -> None:
+    """Read a large file that is not in the page cache, which makes the integrity check faster.
+
+    In pieces, so that other threads that open or close sessions do not wait for all of it.
+    """
+    position: int | None = 0
+    while position is not None:
+        with open_files.untouched(path) as untouched:
+            position = read_ahead.read_ahead(path, position) if untouched else None
 
 
 def refuse_newer_version(path: Path) -> None:
@@ -110,8 +162,8 @@ def refuse_second_name(path: Path) -> None:
     """Refuse a file with two names (hard links): each has its own claim and WAL, so two writers.
 
     Raises :class:`SessionDamaged` while a recovery is unfinished, which gives the original a second
-    name, and :class:`SessionUnreadable` otherwise. It stands before every check of the content,
-    since an unfinished recovery may have moved the WAL already, and the file would pass without.
+    name, and :class:`SessionUnreadable` otherwise. Precedes every check of the content: an
+    unfinished recovery may have removed the WAL, and the file would pass without it.
     """
     if path.stat().st_nlink > 1:
         header.refuse_unfinished(path)

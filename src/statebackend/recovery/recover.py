@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from statebackend.files.paths import SessionFiles, fsync_directory, write_privat
 from statebackend.recovery.salvage.salvage import Salvage, salvage
 from statebackend.recovery.salvage.target import MAX_NOTES
 from statebackend.sqlite import integrity
-from statebackend.sqlite.faults import os_error, storage_error
+from statebackend.sqlite.faults import os_error
 from statebackend.values import timestamps
 from statebackend.values.reports import Recovery
 
@@ -49,13 +48,16 @@ def recover(path: Path, reasons: tuple[str, ...] = ()) -> Recovery:
         if unfinished is not None:
             reasons = _read_reasons(unfinished) or ("a recovery was interrupted",)
             if not _report_of(unfinished).exists():  # no file of the session was moved yet
-                _abandon(path, unfinished, replacement)
+                if _aside_of(unfinished).exists():
+                    _aside_of(unfinished).replace(replacement.aside)
+                _unlink_original(path, unfinished)
                 unfinished = None
         original = unfinished or _choose_free_name(path)
         replacement.remove()
         try:
-            saved = _salvage(
-                unfinished or path, replacement.file, replacement.aside, descriptor, path.stem
+            source, session_id = unfinished or path, path.stem
+            saved = salvage(
+                source, replacement.file, replacement.aside, session_id, descriptor=descriptor
             )
             if not saved.empty:
                 _check_replacement(path, replacement.file)
@@ -88,7 +90,7 @@ def salvage_into(path: Path, folder: Path, reasons: tuple[str, ...]) -> Recovery
     with os_error(path), open_files.alone(path) as alone:
         if not alone:
             raise _open_here_error(path)
-        saved = _salvage(header.find_original(path) or path, target, aside, None, path.stem)
+        saved = salvage(header.find_original(path) or path, target, aside, path.stem)
     if saved.empty:
         raise SessionUnreadable(path, "is damaged, and nothing can be saved")
     return _build_report(path, None, reasons, saved, aside=aside)
@@ -152,13 +154,6 @@ def _aside_of(original: Path) -> Path:
     return original.with_name(f"{original.name}.aside.jsonl")
 
 
-def _abandon(path: Path, original: Path, replacement: _Replacement) -> None:
-    """Undo a recovery that was interrupted before its report had its name."""
-    if _aside_of(original).exists():
-        _aside_of(original).replace(replacement.aside)
-    _unlink_original(path, original)
-
-
 def _choose_free_name(path: Path) -> Path:
     """Return the first ``.corrupt`` name of which no part is taken, except by this very file."""
     return next(name for name in SessionFiles(path).corrupt() if _is_free(path, name))
@@ -184,15 +179,6 @@ def _is_same_file(path: Path, other: Path) -> bool:
         return os.path.samestat(path.lstat(), other.lstat())
     except FileNotFoundError:
         return False
-
-
-def _salvage(
-    source: Path, target: Path, aside: Path, descriptor: int | None, session_id: str
-) -> Salvage:
-    try:
-        return salvage(source, target, aside, session_id, descriptor=descriptor)
-    except sqlite3.Error as error:  # about the new file, the only one that SQLite opens here
-        raise storage_error(target, error) from error
 
 
 def _check_replacement(path: Path, replacement: Path) -> None:

@@ -39,11 +39,12 @@ def list_checks(recoveries: Sequence[Recovery]) -> Iterator[RowCheck]:
     yield partial(_repeat_uncounted, recoveries=recoveries)
 
 
-# -- values ----------------------------------------------------------------------------------------
-
-
-def _not_of_type(column: str, *names: str) -> str:
-    return f"typeof({column}) NOT IN ({', '.join(repr(name) for name in ('null', *names))})"
+def _of_type(types: tuple[str, ...], what: str, column: str) -> list[_Rule]:
+    known = ", ".join(repr(name) for name in ("null", *types))
+    return [
+        ("NULL", f"{column} IS NULL"),
+        (f"a value that is not {what}", f"typeof({column}) NOT IN ({known})"),
+    ]
 
 
 def _text(column: str) -> list[_Rule]:
@@ -52,11 +53,7 @@ def _text(column: str) -> list[_Rule]:
         f"typeof({column}) = 'text' AND (length({column}) <> length(CAST({column} AS BLOB)) "
         f"OR {column} GLOB '*[^\x01-\x7f]*') AND not_utf8(CAST({column} AS BLOB))"
     )
-    return [
-        ("NULL", f"{column} IS NULL"),
-        ("a value that is not text", _not_of_type(column, "text")),
-        ("text that is not UTF-8", broken),
-    ]
+    return [*_of_type(("text",), "text", column), ("text that is not UTF-8", broken)]
 
 
 def _id(column: str) -> list[_Rule]:
@@ -78,26 +75,15 @@ def _time(column: str) -> list[_Rule]:
 
 
 def _number(least: int, column: str) -> list[_Rule]:
-    return [
-        ("NULL", f"{column} IS NULL"),
-        ("a value that is not an integer", _not_of_type(column, "integer")),
-        (f"a number below {least}", f"typeof({column}) = 'integer' AND {column} < {least}"),
-    ]
+    below = f"typeof({column}) = 'integer' AND {column} < {least}"
+    return [*_of_type(("integer",), "an integer", column), (f"a number below {least}", below)]
 
 
 def _amount(column: str) -> list[_Rule]:
     return [
-        ("NULL", f"{column} IS NULL"),
-        ("a value that is not a number", _not_of_type(column, "real", "integer")),
+        *_of_type(("real", "integer"), "a number", column),
         ("a negative amount", f"typeof({column}) IN ('real', 'integer') AND {column} < 0"),
         ("an infinite amount", f"typeof({column}) = 'real' AND abs({column}) = 9e999"),
-    ]
-
-
-def _blob(column: str) -> list[_Rule]:
-    return [
-        ("NULL", f"{column} IS NULL"),
-        ("a value that is not a BLOB", _not_of_type(column, "blob")),
     ]
 
 
@@ -118,7 +104,7 @@ RULES: dict[str, dict[str, _Rules]] = {
         "producer_name": _text,
         "producer_version": _text,
         "schema_version": _text,
-        "payload": _blob,
+        "payload": partial(_of_type, ("blob",), "a BLOB"),
     },
     "session_meta": {
         "session_id": _text,
@@ -200,9 +186,6 @@ def problem(code: FindingCode, text: str, count: int = 1) -> Finding:
     return Finding(severity="problem", what=code, text=text, count=count)
 
 
-# -- session_meta ----------------------------------------------------------------------------------
-
-
 def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the values of the one row; every open checks that it is there, with the file's id."""
     found = driver.execute(
@@ -221,9 +204,6 @@ def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
             yield problem("meta", "status is running, but ended_at is set")
         if is_running is not None and not is_running and not has_end:
             yield problem("meta", "status is not running, but ended_at is NULL")
-
-
-# -- references ------------------------------------------------------------------------------------
 
 
 def _check_foreign_keys(
@@ -293,9 +273,6 @@ def _check_relation(
     (count,) = driver.execute(query).fetchone()
     if count:
         yield problem(code, text.format(_rows(count)), count)
-
-
-# -- sequences -------------------------------------------------------------------------------------
 
 
 def _check_counter(driver: sqlite3.Connection, *, table: str) -> Iterator[Finding]:

@@ -64,9 +64,6 @@ def _damage(code: FindingCode, error: SessionDamaged) -> list[Finding]:
     return [Finding(severity="damage", what=code, text=text) for text in error.findings]
 
 
-# -- the names in the folder -----------------------------------------------------------------------
-
-
 def _check_names(path: Path) -> Iterator[Finding]:
     try:
         found = header.check_regular(path)
@@ -106,9 +103,6 @@ def _check_permissions(path: Path) -> Iterator[Finding]:
                 yield problem("rights", text)
 
 
-# -- the bytes, before SQLite reads them -----------------------------------------------------------
-
-
 def _check_bytes(path: Path) -> list[Finding]:
     """Check the header and the WAL, unless a connection of this process is on the file."""
     with open_files.untouched(path) as untouched:
@@ -126,9 +120,6 @@ def _check_bytes(path: Path) -> list[Finding]:
         except SessionDamaged as error:
             return _damage("wal", error)
     return []
-
-
-# -- the content -----------------------------------------------------------------------------------
 
 
 def _check_content(path: Path) -> list[Finding]:
@@ -231,9 +222,6 @@ def _report_unreadable(path: Path, error: sqlite3.Error | UnicodeDecodeError) ->
     if not isinstance(typed, SessionDamaged):
         raise typed from error
     return _damage("unreadable", typed)
-
-
-# -- the schema ------------------------------------------------------------------------------------
 
 
 def _check_shape(driver: sqlite3.Connection, *, version: int) -> Iterator[Finding]:

@@ -11,9 +11,8 @@ from statebackend.recovery.salvage import cells
 from statebackend.recovery.salvage.cells import Cell
 from statebackend.recovery.salvage.images import Images, Place
 from statebackend.recovery.salvage.overflow import OverflowChains
-from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence
+from statebackend.recovery.salvage.shapes import Row, Shape, almost_equal, is_sequence, is_word
 from statebackend.recovery.salvage.survey import PageRowid, Survey, header_offset, survey
-from statebackend.recovery.salvage.texts import almost_equal, is_word
 
 IdEntries = list[tuple[bytes, int]]
 """The entries (id, sequence) of one page of the index of ids, in its order."""

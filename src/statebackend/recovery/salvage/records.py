@@ -11,9 +11,8 @@ from typing import Any
 from statebackend.recovery.salvage.cells import Cell, first_text
 from statebackend.recovery.salvage.evidence import Evidence
 from statebackend.recovery.salvage.overflow import CONTESTED, OverflowChain, Owner
-from statebackend.recovery.salvage.shapes import Row, Shape, read_row
+from statebackend.recovery.salvage.shapes import Row, Shape, almost_equal, is_id, read_row
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import almost_equal, is_id
 
 
 def save_if_missing(

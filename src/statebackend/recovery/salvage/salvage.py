@@ -8,7 +8,9 @@ pages (SB-34; specification, "Corruption recovery").
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +34,7 @@ from statebackend.recovery.salvage.shapes import REFERENCES
 from statebackend.recovery.salvage.sidecars import apply_sidecars
 from statebackend.recovery.salvage.target import Target
 from statebackend.schema.migrate import SESSIONS, Chain, schema_image
+from statebackend.sqlite.faults import storage_error
 from statebackend.values.recorded import SCHEMA_VERSION
 from statebackend.values.reports import TableRecovery
 from statebackend.values.tables import COLUMNS
@@ -91,31 +94,28 @@ def salvage(
     Rows that break the schema or contradict others go to *aside*, as lines of JSON. Neither file
     may exist. Reads *source*, its WAL and its journal with plain file calls: only while this
     process has no connection on them. A *descriptor* of the file is used in place of a new one, and
-    left open. Raises :class:`OSError` as the system does.
+    left open. Raises :class:`OSError` as the system does, and the storage errors about *target*.
     """
-    with Images(source, descriptor) as images:
-        notes, uncounted = apply_sidecars(images, session_id)
-        known = (number for number in images.user_versions() if 0 < number <= SCHEMA_VERSION)
-        version = next(known, SCHEMA_VERSION)
-        new = Target(target, aside, schema_image(Chain(SESSIONS.versions, version)))
-        try:
-            for note in notes:
-                new.note(note)
-            evidence = gather(images, new.shapes, session_id)
-            for step in PASSES:
-                if evidence.incomplete or not step.last_resort:
-                    step.run(evidence, new)
-            tables = tuple(_count(new, table) for table in COLUMNS)
-            has_aside = new.finish()
-        finally:
-            new.close()
-    return Salvage(
-        tables=tables,
-        derived=new.derived,
-        notes=tuple(new.notes),
-        uncounted=uncounted,
-        has_aside=has_aside,
-    )
+    try:
+        with Images(source, descriptor) as images:
+            notes, uncounted = apply_sidecars(images, session_id)
+            known = (number for number in images.user_versions() if 0 < number <= SCHEMA_VERSION)
+            image = schema_image(Chain(SESSIONS.versions, next(known, SCHEMA_VERSION)))
+            with closing(Target(target, aside, image)) as new:
+                new.notes += notes
+                evidence = gather(images, new.shapes, session_id)
+                for step in PASSES:
+                    if evidence.incomplete or not step.last_resort:
+                        step.run(evidence, new)
+                return Salvage(
+                    tables=tuple(_count(new, table) for table in COLUMNS),
+                    derived=new.derived,
+                    notes=tuple(new.notes),
+                    uncounted=uncounted,
+                    has_aside=new.finish(),
+                )
+    except sqlite3.Error as error:  # about the new file, the only one that SQLite opens here
+        raise storage_error(target, error) from error
 
 
 def _count(new: Target, table: str) -> TableRecovery:

@@ -1,4 +1,4 @@
-"""The five tables as their rows are stored: number and types of the values tell them apart."""
+"""How rows and their texts are stored: number and types of the values show the table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from statebackend.recovery.salvage import cells
+from statebackend.values.recorded import EventKind, ProducerCategory
 from statebackend.values.tables import COLUMNS, SEQUENCED
 
 REFERENCES = {
@@ -18,6 +19,12 @@ REFERENCES = {
     "producers": "first_seen_sequence",
 }
 """The column of each table that names the sequence of an event."""
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""Stands for bytes that are not UTF-8."""
+MAX_DAMAGED_CHARACTERS = 4
+_LEAST_ID_CHARACTERS = 8
+_WORDS = {word.value.encode() for words in (EventKind, ProducerCategory) for word in words}
+
 _EMPTY = {0, 8, 9}
 # Serial types as they are stored: a text or blob, an integer, a real, nothing.
 _LONG = rb"(?:[\x0c-\x7f]|[\x80-\xff]{1,3}[\x00-\x7f])"
@@ -160,3 +167,19 @@ def _fits_kind(kind: str, serial_type: int) -> bool:
     if kind == "INTEGER":
         return serial_type in {1, 2, 3, 4, 5, 6, 8, 9}
     return serial_type in {1, 2, 3, 4, 5, 7, 8, 9}  # a real is stored as an integer of 48 bits
+
+
+def is_word(text: bytes) -> bool:
+    """Tell whether the text of an index entry is a kind of event or a producer's category."""
+    return text in _WORDS
+
+
+def is_id(text: bytes) -> bool:
+    """Tell whether the text of an index entry is an event's id."""
+    return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
+
+
+def almost_equal(text: bytes | str, other: bytes | str) -> bool:
+    """Tell whether two texts differ in a few damaged characters at most."""
+    differing = sum(a != b for a, b in zip(text, other, strict=False))
+    return len(text) == len(other) and differing <= MAX_DAMAGED_CHARACTERS

@@ -5,16 +5,18 @@ SQLite would apply those of another session as well.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
 from statebackend.files.header import page_count_of
 from statebackend.files.wal import Wal
-from statebackend.recovery.salvage import cells, journal
-from statebackend.recovery.salvage.images import WAL, Images, Place
-from statebackend.recovery.salvage.texts import is_word
+from statebackend.recovery.salvage import cells
+from statebackend.recovery.salvage.images import JOURNAL, WAL, Images, Place
+from statebackend.recovery.salvage.shapes import is_word
 from statebackend.values.ids import is_session_id
 from statebackend.values.tables import COLUMNS
 
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _LEAST_EVIDENCE = 4
 _WAL_IS_GONE = "its own WAL is gone; rows that only the WAL held are lost and cannot be counted"
 _WAL_WAS_CUT = (
@@ -51,11 +53,11 @@ def apply_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[st
     """
     notes: list[str] = []
     uncounted: tuple[str, ...] = ()
-    if pages := journal.read_pages(images):
+    if pages := _read_journal(images):
         if _belong_to_session(images, pages, session_id, without_evidence=False):
             for page, place in pages:
                 images.overlay(page, place)
-            journal.truncate(images)
+            _drop_appended_pages(images)
             notes.append(_ROLLED_BACK)
         else:
             notes.append(_FOREIGN_JOURNAL)
@@ -205,3 +207,48 @@ def _read_ids(images: Images, page: bytes) -> Iterator[tuple[int | None, bytes]]
             yield cell.rowid, cells.first_text(cell)
         elif count >= _META_COLUMNS - 1 and types[0] >= 12 and types[3:4] > (12,):
             yield None, cells.first_text(cell)
+
+
+def _read_journal(images: Images) -> list[tuple[int, Place]]:
+    """Return number and place of the page images in the journal whose checksum is right.
+
+    Each sync of a journal starts a segment, with a header at the start of a sector.
+    """
+    pages: list[tuple[int, Place]] = []
+    at = 0
+    while (header := _read_segment_header(images, at)) is not None:
+        nonce, sector = header
+        at += sector
+        while (page := _read_page_number(images, at, nonce)) is not None:
+            pages.append((page, Place(JOURNAL, at + 4)))
+            at += images.page_size + 8
+        at = -(-at // sector) * sector
+    return pages
+
+
+def _drop_appended_pages(images: Images) -> None:
+    """Drop the pages that the transaction appended, if the restored header of the file says so."""
+    before = images.read(JOURNAL, 16, 4)
+    if images.page(1)[28:32] == before:
+        images.page_count = min(images.page_count, int.from_bytes(before, "big"))
+
+
+def _read_segment_header(images: Images, at: int) -> tuple[int, int] | None:
+    """Return nonce and sector size of the segment at *at*, None if there is none."""
+    head = images.read(JOURNAL, at, 28)
+    if len(head) < 28 or head[:8] != _JOURNAL_MAGIC:
+        return None
+    _count, nonce, _pages, sector, page_size = struct.unpack(">IIIII", head[8:])
+    if page_size != images.page_size or not 28 <= sector <= 65536:
+        return None
+    return nonce, sector
+
+
+def _read_page_number(images: Images, at: int, nonce: int) -> int | None:
+    """Return the page number of the record at *at*, None if it is not valid."""
+    record = images.read(JOURNAL, at, images.page_size + 8)
+    if len(record) < images.page_size + 8:
+        return None
+    page, image = int.from_bytes(record[:4], "big"), record[4:-4]
+    total = (nonce + sum(image[images.page_size - 200 : 0 : -200])) & 0xFFFFFFFF
+    return page if page and total == int.from_bytes(record[-4:], "big") else None

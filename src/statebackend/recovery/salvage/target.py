@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,7 +31,8 @@ class Target:
 
     def __init__(self, path: Path, aside: Path, image: bytes) -> None:
         self.path = path
-        self._side_file = _SideFile(aside)
+        self._aside = aside
+        self._aside_file: TextIO | None = None
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o600)  # whatever the umask took away
@@ -40,11 +42,6 @@ class Target:
             self.driver.execute(f"PRAGMA {pragma}")
         self.driver.execute("BEGIN")
         self.shapes = read_shapes(self.driver)
-        self._inserts = {
-            (shape.table, count): _insert_statement(shape, count)
-            for shape in self.shapes.values()
-            for count in range(shape.least, len(shape.columns) + 1)
-        }
         self.routes: dict[str, Counter[str]] = {table: Counter() for table in TABLES}
         self.repaired: Counter[str] = Counter()
         self.doubtful: Counter[str] = Counter()
@@ -68,7 +65,7 @@ class Target:
                 self.set_row_aside(row, row.unfit)
             return
         try:
-            self.driver.execute(self._inserts[table, len(row.values)], row.values)
+            self.driver.execute(_insert_statement(row.shape, len(row.values)), row.values)
         except sqlite3.IntegrityError as error:
             if only_if_missing or self._has_same(row):
                 return
@@ -98,8 +95,14 @@ class Target:
             self.set_row_aside(Row(shape, values, (), None), why)
 
     def set_row_aside(self, row: Row, why: str) -> None:
-        """Write *row* to the side file."""
-        self._side_file.write(row, why)
+        """Write *row* to the side file, as a line of JSON; the first one creates the file."""
+        if self._aside_file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._aside_file = os.fdopen(os.open(self._aside, flags, 0o600), "w", encoding="utf-8")
+        names = (column.name for column in row.shape.columns)
+        values = dict(zip(names, map(_to_json, row.values), strict=False))
+        line = {"table": row.shape.table, "why": why, "row": values}
+        self._aside_file.write(json.dumps(line) + "\n")
         self.set_aside[row.shape.table] += 1
 
     def has(self, shape: Shape, sequence: int) -> bool:
@@ -187,7 +190,7 @@ class Target:
                 self.note(f"{name}: {_NOT_UTF8.format(column_name)}")
 
     def finish(self) -> bool:
-        """Commit, set WAL mode, sync; tell whether there is a side file."""
+        """Commit, set WAL mode, sync; return whether there is a side file."""
         self.driver.execute("COMMIT")
         self.driver.close()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -196,47 +199,20 @@ class Target:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return self._side_file.finish()
+        if self._aside_file is not None:
+            self._aside_file.flush()
+            os.fsync(self._aside_file.fileno())
+            self._aside_file.close()
+        return self._aside_file is not None
 
     def close(self) -> None:
         """Close both files, finished or not."""
         self.driver.close()
-        self._side_file.close()
+        if self._aside_file is not None:
+            self._aside_file.close()
 
 
-class _SideFile:
-    """Rows as lines of JSON; the file is created with the first one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: TextIO | None = None
-
-    def write(self, row: Row, why: str) -> None:
-        if self._file is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._file = os.fdopen(os.open(self._path, flags, 0o600), "w", encoding="utf-8")
-        names = [column.name for column in row.shape.columns]
-        line = {
-            "table": row.shape.table,
-            "why": why,
-            "row": dict(zip(names, map(_to_json, row.values), strict=False)),
-        }
-        self._file.write(json.dumps(line) + "\n")
-
-    def finish(self) -> bool:
-        """Sync and close the file; tell whether there is one."""
-        if self._file is None:
-            return False
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return True
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
+@cache
 def _insert_statement(shape: Shape, count: int) -> str:
     names = ", ".join(column.name for column in shape.columns[:count])
     return f"INSERT INTO {shape.table} ({names}) VALUES ({', '.join('?' * count)})"

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from statebackend.recovery.salvage.evidence import Evidence, IdEntries
-from statebackend.recovery.salvage.shapes import Row
+from statebackend.recovery.salvage.shapes import MAX_DAMAGED_CHARACTERS, REPLACEMENT, Row
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import MAX_DAMAGED_CHARACTERS, REPLACEMENT
 
 _LEAST_COMPARED = 12
 

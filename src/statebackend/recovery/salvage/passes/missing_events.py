@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from statebackend.recovery.salvage.evidence import Evidence
+from statebackend.recovery.salvage.shapes import is_id
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import is_id
 from statebackend.values.tables import SEQUENCED
 
 _LEAST_SHARE = 0.9

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from statebackend.recovery.salvage.evidence import Evidence
-from statebackend.recovery.salvage.shapes import Row
+from statebackend.recovery.salvage.shapes import Row, almost_equal
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import almost_equal
 
 
 def run(_evidence: Evidence, target: Target) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from statebackend.recovery.salvage.evidence import Evidence
-from statebackend.recovery.salvage.shapes import Column, Row
+from statebackend.recovery.salvage.shapes import Column, Row, almost_equal
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import almost_equal
 from statebackend.values import ids, timestamps
 from statebackend.values.recorded import SessionStatus
 

@@ -14,10 +14,9 @@ from statebackend.recovery.salvage.records import (
     is_out_of_order,
     read_stored_row,
 )
-from statebackend.recovery.salvage.shapes import Row, Shape, is_sequence
+from statebackend.recovery.salvage.shapes import Row, Shape, almost_equal, is_id, is_sequence
 from statebackend.recovery.salvage.survey import PageRowid
 from statebackend.recovery.salvage.target import Target
-from statebackend.recovery.salvage.texts import almost_equal, is_id
 
 
 @dataclass(slots=True)
