@@ -8,7 +8,7 @@ import pytest
 
 from statebackend import SessionLocked, StateBackend
 from statebackend.files.header import Header
-from statebackend.opening import read
+from statebackend.opening import write
 from tests.chains import make_chain, program_of
 from tests.session_files import full, path_of, sql
 
@@ -34,7 +34,7 @@ def test_a_version_that_sqlite_does_not_see_is_migrated(
     def read_newer(path: Path, *, claimed: bool) -> Header:
         return Header(path.stat().st_size, 4096, 3)
 
-    monkeypatch.setattr(read, "check_header_and_wal", read_newer)
+    monkeypatch.setattr(write, "check_header_and_wal", read_newer)
     with program_of(make_chain(tmp_path / "chain", 3)), backend.read(path.stem) as view:
         assert view.counts().events == 5
     assert sql(path, "PRAGMA user_version") == [(3,)]

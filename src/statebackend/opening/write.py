@@ -142,7 +142,7 @@ def check_permissions(path: Path) -> None:
 
 
 def _is_write_protected(place: Path) -> bool:
-    """Tell whether *place* may not be written; other processes may make or remove it meanwhile."""
+    """Return whether *place* may not be written; others may create or remove it at any time."""
     if os.access(place, os.W_OK):
         return False
     with suppress(FileNotFoundError):

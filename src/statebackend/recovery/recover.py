@@ -111,11 +111,9 @@ class _Replacement:
 
 @contextmanager
 def _lock_others_out(path: Path) -> Iterator[int]:
-    """Take SQLite's own lock on the file exclusively; yield the descriptor to read it through.
-
-    Every connection on a session in WAL mode holds a shared lock there. Closing any descriptor of
-    the file would release the lock, so this is the only one.
-    """
+    """Take SQLite's own lock on the file exclusively; yield the descriptor to read it through."""
+    # Every connection on a session in WAL mode holds a shared lock there. Closing any descriptor of
+    # the file would release the lock, so this is the only one.
     with open_files.alone(path) as alone:
         if not alone:
             raise _open_here_error(path)
@@ -225,10 +223,8 @@ def _link_original(path: Path, original: Path) -> None:
 
 
 def _unlink_original(path: Path, original: Path) -> None:
-    """Remove the second names, durably, before the marks that tell what they are.
-
-    If that fails, the marks stay, and the next open continues from there.
-    """
+    """Remove the second names, durably, before the report and side file that mark them."""
+    # If that fails, these marks stay, and the next open continues from there.
     links = [
         kept
         for name, kept in ((path, original), *_pair_sidecars(path, original))
@@ -241,10 +237,8 @@ def _unlink_original(path: Path, original: Path) -> None:
 
 
 def _install(path: Path, original: Path, replacement: _Replacement, saved: Salvage) -> None:
-    """Let the replacement take the session's name; with nothing saved, no file has it.
-
-    The original's sidecars go before that: SQLite would apply its WAL to whatever takes the name.
-    """
+    """Give the replacement the session's name; with nothing saved, remove that name."""
+    # The original's sidecars go before that: SQLite would apply its WAL to whatever takes the name.
     if saved.has_aside:
         replacement.aside.replace(_aside_of(original))
     replacement.report.replace(_report_of(original))

@@ -10,10 +10,11 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 
 from statebackend.values.ids import is_session_id
 from statebackend.values.recorded import EventKind, PlanDecision, ProducerCategory, SessionStatus
-from statebackend.values.reports import Finding, FindingCode, Recovery
+from statebackend.values.reports import Finding, FindingCode, Recovery, TableRecovery
 from statebackend.values.tables import SEQUENCED
 
 RowCheck = Callable[[sqlite3.Connection], Iterator[Finding]]
@@ -188,12 +189,12 @@ def problem(code: FindingCode, text: str, count: int = 1) -> Finding:
 
 def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the values of the one row; every open checks that it is there, with the file's id."""
-    found = driver.execute(
+    rows = driver.execute(
         "SELECT CAST(parent_session_id AS BLOB), parent_session_id = session_id, "
         "ended_at IS NOT NULL, status = ? FROM session_meta LIMIT 2",
         (SessionStatus.RUNNING,),
     ).fetchall()
-    for parent, is_own_parent, has_end, is_running in found if len(found) == 1 else ():
+    for parent, is_own_parent, has_end, is_running in rows if len(rows) == 1 else ():
         if parent is not None:
             parent_id = parent.decode(errors="replace")
             if is_session_id(parent_id) is None:
@@ -209,17 +210,11 @@ def _check_meta(driver: sqlite3.Connection) -> Iterator[Finding]:
 def _check_foreign_keys(
     driver: sqlite3.Connection, *, recoveries: Sequence[Recovery]
 ) -> Iterator[Finding]:
-    query = (
+    for name, count, first in driver.execute(
         'SELECT "table", count(*), min(rowid) FROM pragma_foreign_key_check GROUP BY 1 ORDER BY 1'
-    )
-    for name, count, first in driver.execute(query):
+    ):
         table = name.decode(errors="replace")
-        reported = sum(
-            each.orphaned
-            for recovery in recoveries
-            for each in recovery.tables
-            if each.table == table
-        )
+        reported = sum(each.orphaned for each in _reports_on(table, recoveries))
         explained = ", as a recovery reported" if count <= reported else ""
         yield Finding(
             severity="note" if explained else "problem",
@@ -227,6 +222,10 @@ def _check_foreign_keys(
             text=f"{table}: {_rows(count)} whose event is missing, first row {first}{explained}",
             count=count,
         )
+
+
+def _reports_on(table: str, recoveries: Sequence[Recovery]) -> Iterator[TableRecovery]:
+    return (each for recovery in recoveries for each in recovery.tables if each.table == table)
 
 
 _RELATIONS: tuple[tuple[FindingCode, str, str], ...] = (
@@ -300,13 +299,7 @@ def _check_gaps(
     driver: sqlite3.Connection, *, table: str, recoveries: Sequence[Recovery]
 ) -> Iterator[Finding]:
     """Find sequences that were given and are not there; a recovery's report may explain them."""
-    reported = sorted(
-        ends
-        for recovery in recoveries
-        for each in recovery.tables
-        if each.table == table
-        for ends in each.missing
-    )
+    reported = sorted(chain(*(each.missing for each in _reports_on(table, recoveries))))
     missing, explained = _Ranges(), _Ranges()
     for first, last in driver.execute(_GAPS.format(table), (table, _MAX_COUNTER_LEAD)):
         (explained if _is_covered(first, last, reported) else missing).add(first, last)
@@ -355,7 +348,7 @@ class _Ranges:
 
 
 def _is_covered(first: int, last: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether sorted *ranges*, which may adjoin or overlap, hold all of *first* … *last*."""
+    """Return whether sorted *ranges*, which may adjoin or overlap, hold all of *first* … *last*."""
     for start, end in ranges:
         if start <= first <= end:
             first = end + 1

@@ -66,14 +66,14 @@ def _damage(code: FindingCode, error: SessionDamaged) -> list[Finding]:
 
 def _check_names(path: Path) -> Iterator[Finding]:
     try:
-        found = header.check_regular(path)
-        if found is None and (remains := header.describe_leftover(path)) is not None:
+        status = header.check_regular(path)
+        if status is None and (remains := header.describe_leftover(path)) is not None:
             raise SessionUnreadable(path, remains)
     except SessionUnreadable as error:
         yield problem("file", error.problem)
         return
     session_id = SessionFiles(path).session_id
-    if found is None:
+    if status is None:
         raise SessionNotFound(session_id, path.parent)
     if is_session_id(session_id) is None:
         yield problem("file", _NO_SESSION_ID)
@@ -87,9 +87,9 @@ def _check_names(path: Path) -> Iterator[Finding]:
     except SessionDamaged as error:
         yield from _damage("unfinished", error)
         return
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         text = "has a second name (a hard link), under which it could be written as well"
-        yield problem("link", text, found.st_nlink - 1)
+        yield problem("link", text, status.st_nlink - 1)
     yield from _check_permissions(path)
 
 
@@ -127,8 +127,9 @@ def _check_content(path: Path) -> list[Finding]:
     before = _sign_unwritten(path)
     if before is not None:
         findings = _check_on(_connect_immutable, path)
-        # The findings may be those of a change by a writer that came meanwhile.
-        if not findings or _is_unchanged_since(before, path):
+        # The findings may come from a writer that changed the file during the check.
+        age_ns = time.time_ns() - max(before.mtime_ns, before.ctime_ns)
+        if not findings or (_sign_unwritten(path) == before and age_ns > _GRAIN_NS):
             return findings
     return _check_on(_connect_shared, path)
 
@@ -138,11 +139,6 @@ def _sign_unwritten(path: Path) -> FileSignature | None:
     if claim.writer_of(path) or header.has_wal(path) or SessionFiles(path).journal.exists():
         return None
     return FileSignature.of(path.stat())
-
-
-def _is_unchanged_since(before: FileSignature, path: Path) -> bool:
-    changed_ns = max(before.mtime_ns, before.ctime_ns)
-    return _sign_unwritten(path) == before and time.time_ns() - changed_ns > _GRAIN_NS
 
 
 @contextmanager
@@ -200,11 +196,9 @@ def _check_connection(driver: sqlite3.Connection, path: Path) -> Iterator[Findin
 def _run_check(
     check: _Check, driver: sqlite3.Connection, path: Path, *, reshaped: bool = False
 ) -> list[Finding]:
-    """Run one check; a broken page ends it, and is a finding.
-
-    A *reshaped* file may lack what the check asks for, or have it in another type. That has been
-    reported.
-    """
+    """Run one check; a broken page ends it, and is a finding."""
+    # A *reshaped* file may lack what the check asks for, or have it in another type. That has been
+    # reported.
     try:
         return list(check(driver))
     except TypeError:
@@ -228,13 +222,13 @@ def _check_shape(driver: sqlite3.Connection, *, version: int) -> Iterator[Findin
     """Compare the tables with those of the revisions, except missing ones, which are reported."""
     expected = _expect_schema(migrate.SESSIONS, version if version > 0 else SCHEMA_VERSION)
     try:
-        found = fingerprint.of_connection(driver)
+        actual = fingerprint.of_connection(driver)
     except TypeError:  # SQLite does not know a table that sqlite_schema lists
         yield Finding(severity="damage", what="shape", text="sqlite_schema contradicts itself")
         return
-    missing = TABLES - {fact[0] for fact in found if fact[1:3] == ("is", "table")}
+    missing = TABLES - {fact[0] for fact in actual if fact[1:3] == ("is", "table")}
     expected = frozenset(fact for fact in expected if _table_of(fact, expected) not in missing)
-    yield from _limit_problems("shape", fingerprint.differences(expected, found))
+    yield from _limit_problems("shape", fingerprint.differences(expected, actual))
 
 
 def _table_of(fact: Fact, facts: Fingerprint) -> str:

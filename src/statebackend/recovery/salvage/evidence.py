@@ -126,14 +126,16 @@ class Evidence:
 
 def gather(images: Images, shapes: dict[str, Shape], session_id: str) -> Evidence:
     """Read the current images once, and return the evidence."""
-    pages = survey(images)
+    pages, page_count = survey(images), images.page_count
+    if images.stated_pages <= 64 * max(page_count, 1024):  # otherwise the header is damaged
+        page_count = max(page_count, images.stated_pages)
     return Evidence(
         session_id=session_id,
         images=images,
         shapes=shapes,
         survey=pages,
         chains=OverflowChains(images, pages.free),
-        max_sequence=images.max_pages() * images.page_size // _LEAST_ROW_BYTES,
+        max_sequence=page_count * images.page_size // _LEAST_ROW_BYTES,
     )
 
 

@@ -17,7 +17,7 @@ from statebackend.files.paths import SessionFiles
 from statebackend.recovery.salvage import cells
 
 _MAGIC = b"SQLite format 3\0"
-_LIKELY_PAGE_SIZES = (4096, 1024, 8192, 2048, 16384, 512, 32768, 65536)
+_PAGE_SIZES = (4096, 1024, 8192, 2048, 16384, 512, 32768, 65536)
 _SAMPLE_BYTES = 1 << 20
 
 FILE, WAL, JOURNAL = range(3)
@@ -36,7 +36,8 @@ class Images:
     The current image of a page is the one in the file unless :meth:`overlay` put another one over
     it. ``older`` are images below a current one, with their page numbers; ``outdated`` are the
     pages whose newest image is in a broken frame. ``usable`` is the page size (bytes) without what
-    the header reserves. A *descriptor* of the file is used, and left open.
+    the header reserves, and ``stated_pages`` is the page count in the header, 0 without one. A
+    *descriptor* of the file is used, and left open.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
@@ -51,6 +52,7 @@ class Images:
                     self._files[source] = _open(sidecar)
             self._head = self.read(FILE, 0, 100)
             has_header = self._head.startswith(_MAGIC)
+            self.stated_pages = int.from_bytes(self._head[28:32], "big") if has_header else 0
             self._reserved = self._head[20] if has_header and self._head[20] < 33 else 0
             self.page_size = self._choose_page_size()
             self.wal = wal.read(path, self.page_size)
@@ -111,7 +113,7 @@ class Images:
         return self.image(Place(FILE, (page - 1) * self.page_size))
 
     def is_cut(self, place: Place, end: int) -> bool:
-        """Tell whether the file ends before byte *end* of the image at *place*."""
+        """Return whether the file ends before byte *end* of the image at *place*."""
         return place.source == FILE and place.offset + end > self.size
 
     def user_versions(self) -> Iterator[int]:
@@ -120,18 +122,6 @@ class Images:
         for image in map(self.image, places):
             if image.startswith(_MAGIC):
                 yield int.from_bytes(image[60:64], "big", signed=True)
-
-    def is_whole(self) -> bool:
-        """Tell whether the file has as many pages as its header says."""
-        return self._stated_pages() * self.page_size == self.size > 0
-
-    def max_pages(self) -> int:
-        """Return how many pages the session may have had: by its header, if that is plausible."""
-        stated = self._stated_pages()
-        return max(self.page_count, stated if stated <= 64 * max(self.page_count, 1024) else 0)
-
-    def _stated_pages(self) -> int:
-        return int.from_bytes(self._head[28:32], "big") if self._head.startswith(_MAGIC) else 0
 
     def freelist(self) -> frozenset[int]:
         """Return the pages of the freelist, none unless the whole list is valid."""
@@ -155,19 +145,17 @@ class Images:
         """Return the page size of file and WAL header, or the one that most bytes fit."""
         in_file = int.from_bytes(self._head[16:18], "big") if len(self._head) >= 18 else 0
         in_file = 65536 if in_file == 1 else in_file
-        sizes = [in_file] if _is_page_size(in_file) else []
+        sizes = [in_file] if in_file in _PAGE_SIZES else []
         if WAL in self._files and (in_wal := wal.stated_page_size(self._files[WAL])):
             sizes.append(in_wal)
         if len(sizes) == 2 and sizes[0] == sizes[1]:
             return in_file
-        return max([*sizes, *_LIKELY_PAGE_SIZES], key=self._leaf_bytes)
+        return max([*sizes, *_PAGE_SIZES], key=self._leaf_bytes)
 
     def _leaf_bytes(self, page_size: int) -> int:
-        """Count the bytes of table leaves in the file if its pages have *page_size* bytes.
-
-        SQLite fills a page from its end, so the last cell ends there; a page image in a payload
-        lies anywhere.
-        """
+        """Count the bytes of table leaves in the file if its pages have *page_size* bytes."""
+        # SQLite fills a page from its end, so the last cell ends there; a page image in a payload
+        # lies anywhere.
         total = 0
         for page in range(1, min(_SAMPLE_BYTES // page_size, self.size // page_size) + 1):
             image = self.read(FILE, (page - 1) * page_size, page_size)
@@ -181,7 +169,3 @@ class Images:
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
-
-def _is_page_size(size: int) -> bool:
-    return 512 <= size <= 65536 and size & (size - 1) == 0

@@ -37,7 +37,7 @@ class OverflowChains:
         self._owners: dict[int, Owner] = {}
 
     def has_owner(self, page: int) -> bool:
-        """Tell whether a row owns this page."""
+        """Return whether a row owns this page."""
         return page in self._owners
 
     def follow(self, cell: cells.Cell) -> OverflowChain | None:
@@ -67,7 +67,7 @@ class OverflowChains:
         return OverflowChain(pages, b"".join(parts), number)
 
     def may_continue(self, chain: OverflowChain) -> bool:
-        """Tell whether a chain may be part of another row's, reached through a damaged pointer.
+        """Return whether a chain may be part of another row's, reached through a damaged pointer.
 
         SQLite ignores the pointer in the last page. If damaged, it leads nowhere, or to a page that
         another row owns.
@@ -89,7 +89,7 @@ class OverflowChains:
         return before == chain.pages[-1] or ends_early
 
     def _is_unowned(self, number: int) -> bool:
-        """Tell whether a page looks like an overflow page and no row owns it."""
+        """Return whether a page looks like an overflow page and no row owns it."""
         return (
             number <= self._images.page_count
             and not self.has_owner(number)
@@ -102,7 +102,7 @@ class OverflowChains:
         return {self._owners.get(page, owner) for page in chain.pages} - {owner}
 
     def has_better_claim(self, chain: OverflowChain, owner: Owner) -> bool | None:
-        """Tell whether a chain has a better claim than *owner* to the pages they share.
+        """Return whether a chain has a better claim than *owner* to the pages they share.
 
         The pages of a chain follow each other as the file grew. So the chain that comes to the
         first shared page from the page before it is right, and damage led the other one there.

@@ -94,7 +94,7 @@ def read_stored_row(evidence: Evidence, target: Target, shape: Shape, cell: Cell
 
 
 def is_out_of_order(target: Target, row: Row, sequence: int) -> bool:
-    """Tell whether a ledger or plan row's event is not between those of its neighbours."""
+    """Return whether a ledger or plan row's event is not between those of its neighbours."""
     table, event = row.shape.table, row.values[1]
     below, above = target.driver.execute(
         f"SELECT (SELECT event_sequence FROM {table} WHERE sequence < :sequence "
@@ -107,7 +107,7 @@ def is_out_of_order(target: Target, row: Row, sequence: int) -> bool:
 
 
 def has_indexed_kind(event: Row, texts: set[bytes]) -> bool:
-    """Tell whether the indexes have an event's kind and producer under its sequence, but no id.
+    """Return whether the indexes have an event's kind and producer under its sequence, but no id.
 
     Then the sequence in the index of ids is the damaged one.
     """
@@ -138,10 +138,8 @@ def _contradict(
 def _win_pages(
     evidence: Evidence, target: Target, chain: OverflowChain, others: set[Owner]
 ) -> bool:
-    """Return whether *chain* owns the pages that *others* own too, and remove rows that do not.
-
-    Where nothing decides, none of them does.
-    """
+    """Return whether *chain* owns the pages that *others* own too, and remove rows that do not."""
+    # Where nothing decides, none of them does.
     claims = [evidence.chains.has_better_claim(chain, other) for other in others]
     if False in claims:
         return False

@@ -55,7 +55,7 @@ class Shape:
     least: int
 
     def fits(self, types: Sequence[int]) -> bool:
-        """Tell whether a record of these serial types is a row of the table.
+        """Return whether a record of these serial types is a row of the table.
 
         One value of a wrong type is accepted: the row then goes to the side file.
         """
@@ -144,7 +144,7 @@ def read_row(shape: Shape, cell: cells.Cell, record: bytes) -> Row:
 
 
 def is_sequence(value: Any) -> bool:
-    """Tell whether *value* can be a sequence."""
+    """Return whether *value* can be a sequence."""
     return isinstance(value, int) and 0 < value < 1 << 63
 
 
@@ -170,16 +170,16 @@ def _fits_kind(kind: str, serial_type: int) -> bool:
 
 
 def is_word(text: bytes) -> bool:
-    """Tell whether the text of an index entry is a kind of event or a producer's category."""
+    """Return whether the text of an index entry is a kind of event or a producer's category."""
     return text in _WORDS
 
 
 def is_id(text: bytes) -> bool:
-    """Tell whether the text of an index entry is an event's id."""
+    """Return whether the text of an index entry is an event's id."""
     return len(text) >= _LEAST_ID_CHARACTERS and not is_word(text)
 
 
 def almost_equal(text: bytes | str, other: bytes | str) -> bool:
-    """Tell whether two texts differ in a few damaged characters at most."""
+    """Return whether two texts differ in a few damaged characters at most."""
     differing = sum(a != b for a, b in zip(text, other, strict=False))
     return len(text) == len(other) and differing <= MAX_DAMAGED_CHARACTERS

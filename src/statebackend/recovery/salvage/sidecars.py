@@ -57,7 +57,10 @@ def apply_sidecars(images: Images, session_id: str) -> tuple[list[str], tuple[st
         if _belong_to_session(images, pages, session_id, without_evidence=False):
             for page, place in pages:
                 images.overlay(page, place)
-            _drop_appended_pages(images)
+            # Drop the pages that the transaction appended, if the restored header says so too.
+            before = images.read(JOURNAL, 16, 4)
+            if images.page(1)[28:32] == before:
+                images.page_count = min(images.page_count, int.from_bytes(before, "big"))
             notes.append(_ROLLED_BACK)
         else:
             notes.append(_FOREIGN_JOURNAL)
@@ -99,13 +102,11 @@ def _apply_wal(images: Images, wal: Wal, session_id: str) -> str:
 def _belong_to_session(
     images: Images, pages: Pages, session_id: str, *, without_evidence: bool
 ) -> bool:
-    """Tell whether these images are of the same session as the file.
-
-    A session only grows. So of two images of a page, the newer one has the events of the older one;
-    those of another session differ. Where there are few such pages, any page of the file shows
-    whether a sequence has the same id. Where nothing can be compared, the answer is
-    *without_evidence*: a running session has a WAL, but no journal.
-    """
+    """Return whether these images are of the same session as the file."""
+    # A session only grows. So of two images of a page, the newer one has the events of the older
+    # one; those of another session differ. Where there are few such pages, any page of the file
+    # shows whether a sequence has the same id. Where nothing can be compared, the answer is
+    # *without_evidence*: a running session has a WAL, but no journal.
     theirs = {
         event for _page, place in pages for event in _read_events(images, images.image(place))
     }
@@ -137,8 +138,9 @@ def _belong_to_session(
 
 
 def _lacks_pages(images: Images, wal: Wal) -> bool:
-    """Tell whether pages behind the end of a whole file are missing in the WAL too."""
-    if not images.is_whole() or not wal.live or wal.behind:
+    """Return whether pages behind the end of a whole file are missing in the WAL too."""
+    is_whole = images.stated_pages * images.page_size == images.size > 0
+    if not is_whole or not wal.live or wal.behind:
         return False
     in_wal = {frame.page for frame in wal.live}
     last = wal.live[-1].pages_after
@@ -146,10 +148,8 @@ def _lacks_pages(images: Images, wal: Wal) -> bool:
 
 
 def _differ_in_kind(images: Images, pages: Pages) -> bool:
-    """Tell whether most pages are of a table in the file and of an index here, or vice versa.
-
-    A page never changes its kind, since nothing is ever deleted. Two may have been swapped.
-    """
+    """Return whether most pages are of a table in the file and of an index here, or vice versa."""
+    # A page never changes its kind, since nothing is ever deleted. Two may have been swapped.
     same = different = 0
     for page, place in pages:
         if 1 < page <= images.size // images.page_size:
@@ -162,20 +162,16 @@ def _differ_in_kind(images: Images, pages: Pages) -> bool:
 
 
 def _is_older(images: Images, pages: Pages) -> bool:
-    """Tell whether the file has later events than these images of the WAL.
-
-    A WAL with events has the newest ones, since they lie in the last page.
-    """
+    """Return whether the file has later events than these images of the WAL."""
+    # A WAL with events has the newest ones, since they lie in the last page.
     in_wal = _highest(images, (images.image(place) for _page, place in pages))
     in_file = _highest(images, map(images.image_in_file, range(1, images.file_pages + 1)))
     return 0 < in_wal < in_file
 
 
 def _highest(images: Images, pages: Iterable[bytes]) -> int:
-    """Return the highest sequence of an event whose predecessor is there, else the highest, else 0.
-
-    A sequence without its predecessor may be damaged.
-    """
+    """Return the highest sequence of an event whose predecessor is there, else of any, else 0."""
+    # A sequence without its predecessor may be damaged.
     sequences = {
         sequence
         for page in pages
@@ -210,10 +206,8 @@ def _read_ids(images: Images, page: bytes) -> Iterator[tuple[int | None, bytes]]
 
 
 def _read_journal(images: Images) -> list[tuple[int, Place]]:
-    """Return number and place of the page images in the journal whose checksum is right.
-
-    Each sync of a journal starts a segment, with a header at the start of a sector.
-    """
+    """Return number and place of the page images in the journal whose checksum is right."""
+    # Each sync of a journal starts a segment, with a header at the start of a sector.
     pages: list[tuple[int, Place]] = []
     at = 0
     while (header := _read_segment_header(images, at)) is not None:
@@ -224,13 +218,6 @@ def _read_journal(images: Images) -> list[tuple[int, Place]]:
             at += images.page_size + 8
         at = -(-at // sector) * sector
     return pages
-
-
-def _drop_appended_pages(images: Images) -> None:
-    """Drop the pages that the transaction appended, if the restored header of the file says so."""
-    before = images.read(JOURNAL, 16, 4)
-    if images.page(1)[28:32] == before:
-        images.page_count = min(images.page_count, int.from_bytes(before, "big"))
 
 
 def _read_segment_header(images: Images, at: int) -> tuple[int, int] | None:

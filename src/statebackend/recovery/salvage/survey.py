@@ -35,7 +35,7 @@ class Survey:
     )
 
     def is_reached(self, page: int) -> bool:
-        """Tell whether an interior page or ``sqlite_schema`` points to a page."""
+        """Return whether an interior page or ``sqlite_schema`` points to a page."""
         return page in self.bounds or page in self.roots
 
 

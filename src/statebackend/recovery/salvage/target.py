@@ -106,7 +106,7 @@ class Target:
         self.set_aside[row.shape.table] += 1
 
     def has(self, shape: Shape, sequence: int) -> bool:
-        """Tell whether a row with this sequence is there."""
+        """Return whether a row with this sequence is there."""
         query = f"SELECT 1 FROM {shape.table} WHERE sequence = ?"
         return self.driver.execute(query, (sequence,)).fetchone() is not None
 
@@ -139,12 +139,6 @@ class Target:
             expected = sequence + 1
         if expected <= counter:
             yield expected, counter
-
-    def set_counter(self, table: str, counter: int) -> None:
-        """Make *counter* the last sequence that *table* gave."""
-        self.driver.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        if counter:
-            self.driver.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, counter))
 
     def note(self, line: str) -> None:
         """Keep a line for the report, up to 100 of them."""

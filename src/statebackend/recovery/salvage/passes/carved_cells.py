@@ -63,11 +63,9 @@ def _carve_page(evidence: Evidence, target: Target, page: int, place: Place) -> 
 def _read_cell_before(
     page: bytes, header: int, usable: int, starts: Container[int]
 ) -> cells.Cell | None:
-    """Return the cell of the record header at *header*, None if there is none.
-
-    Before the header stands the rowid, and before that the payload size that follows from the
-    header: both must be there. *starts* are the cell pointers of the page.
-    """
+    """Return the cell of the record header at *header*, None if there is none."""
+    # Before the header stands the rowid, and before that the payload size that follows from the
+    # header: both must be there. *starts* are the cell pointers of the page.
     for rowid_at in range(header - 1, max(header - 10, 0), -1):
         if rowid_at < header - 1 and page[rowid_at] < 0x80:
             return None
@@ -81,11 +79,9 @@ def _read_cell_before(
 def _read_cell_at(
     page: bytes, rowid_at: int, usable: int, starts: Container[int]
 ) -> cells.Cell | None:
-    """Return the cell whose payload size ends at *rowid_at*.
-
-    The one that a pointer leads to, else the shortest: the last bytes of a size are a size too,
-    which fits a header where the same bit is damaged.
-    """
+    """Return the cell whose payload size ends at *rowid_at*."""
+    # The one that a pointer leads to, else the shortest: the last bytes of a size are a size too,
+    # which fits a header where the same bit is damaged.
     shortest = None
     for start in range(rowid_at - 1, max(rowid_at - 6, -1), -1):
         if start < rowid_at - 1 and page[start] < 0x80:

@@ -22,7 +22,9 @@ def run(evidence: Evidence, target: Target) -> None:
     missing row.
     """
     for table, highest in _find_highest(evidence, target).items():
-        target.set_counter(table, highest)
+        target.driver.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        if highest:
+            target.driver.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, highest))
         target.missing_ranges[table] = tuple(target.missing(table, highest))
     numbers = (
         number
@@ -60,11 +62,9 @@ def _find_highest(evidence: Evidence, target: Target) -> dict[str, int]:
 
 
 def _read_tail(evidence: Evidence) -> dict[str, set[int]]:
-    """Return the sequences, by table, in a last transaction that may have been committed.
-
-    Its rows are not saved, since the transaction may also have been torn. But their sequences may
-    be in use, so they count as missing.
-    """
+    """Return the sequences, by table, in a last transaction that may have been committed."""
+    # Its rows are not saved, since the transaction may also have been torn. But their sequences may
+    # be in use, so they count as missing.
     sequences: defaultdict[str, set[int]] = defaultdict(set)
     for frame in evidence.images.wal.tail if evidence.images.wal else ():
         page = evidence.images.image(Place(WAL, frame.offset))

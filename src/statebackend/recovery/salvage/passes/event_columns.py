@@ -39,22 +39,18 @@ def run(evidence: Evidence, target: Target) -> None:
 def _repair(target: Target, sequence: int, columns: _Texts, indexed: _Texts) -> None:
     stored = _read_event(target, sequence, columns)
     assert stored is not None
-    names = ", ".join(columns)
+    names = f"events sequence {sequence}: {', '.join(columns)}"
     may_be_indexed = _is_known(target, indexed, sequence)
     if _is_known(target, stored, sequence):
         if may_be_indexed:
-            target.note_doubtful(
-                "events",
-                f"events sequence {sequence}: {names} may be {indexed!r}, as the index has it",
-            )
+            target.note_doubtful("events", f"{names} may be {indexed!r}, as the index has it")
     elif may_be_indexed:
         assignments = ", ".join(f"{column} = ?" for column in columns)
-        target.driver.execute(
-            f"UPDATE events SET {assignments} WHERE sequence = ?", (*indexed, sequence)
-        )
+        update = f"UPDATE events SET {assignments} WHERE sequence = ?"
+        target.driver.execute(update, (*indexed, sequence))
         target.note_index_repair(sequence, columns, stored)
     else:
-        target.note_doubtful("events", f"events sequence {sequence}: {names} may be wrong")
+        target.note_doubtful("events", f"{names} may be wrong")
 
 
 def _read_entries(evidence: Evidence) -> Iterator[tuple[int, _Texts, _Texts]]:
@@ -81,10 +77,8 @@ def _is_known(target: Target, texts: _Texts, event: int) -> bool:
 
 
 def _has_producer(target: Target, producer: _Texts, event: int) -> bool:
-    """Tell whether the session has this producer: category, name and version.
-
-    The producer's own row may be lost, so an event other than *event* counts too.
-    """
+    """Return whether the session has this producer: category, name and version."""
+    # The producer's own row may be lost, so an event other than *event* counts too.
     query = (
         "SELECT 1 FROM producers WHERE (category, name, version) = (:c, :n, :v) UNION ALL "
         "SELECT 1 FROM events WHERE (producer_category, producer_name, producer_version) = "

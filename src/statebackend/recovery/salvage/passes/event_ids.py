@@ -31,12 +31,12 @@ class _Entry:
         return self.page[self.at][0]
 
     def is_in_order(self, event_id: bytes) -> bool:
-        """Tell whether *event_id* could stand here, by the entries beside it."""
+        """Return whether *event_id* could stand here, by the entries beside it."""
         above = self.at == 0 or self.page[self.at - 1][0] < event_id
         return above and (self.at + 1 == len(self.page) or event_id < self.page[self.at + 1][0])
 
     def is_usual(self, event_id: bytes, differing: Sequence[int]) -> bool:
-        """Tell whether *event_id* has, at the positions *differing*, characters as in other ids."""
+        """Return whether *event_id* has the usual characters at the positions *differing*."""
         others = [
             other
             for at, (other, _sequence) in enumerate(self.page)
@@ -117,10 +117,8 @@ def _find_conflicts(
 def _choose(
     target: Target, conflict: _Conflict, conflicts: dict[int, _Conflict]
 ) -> bytes | _Entry | None:
-    """Return the right id if it is the index's, None if it is the row's.
-
-    An entry of the index if nothing decides between its id and the row's.
-    """
+    """Return the right id if it is the index's, None if it is the row's."""
+    # An entry of the index if nothing decides between its id and the row's.
     stored = conflict.stored.encode()
     if any(entry.id == stored for entry in conflict.entries):
         return None
@@ -163,7 +161,7 @@ def _find_other_id(
 
 
 def _may_have_been(stored: str, event_id: bytes) -> bool:
-    """Tell whether damage may have made *stored* out of *event_id*, which is a valid id."""
+    """Return whether damage may have made *stored* out of *event_id*, which is a valid id."""
     try:
         other = event_id.decode()
     except UnicodeDecodeError:
@@ -184,14 +182,14 @@ def _is_valid(event_id: str) -> bool:
 
 
 def _has_owner(target: Target, event_id: bytes, conflicts: dict[int, _Conflict]) -> bool:
-    """Tell whether an event without a conflict has this id."""
+    """Return whether an event without a conflict has this id."""
     query = "SELECT sequence FROM events WHERE id = ?"
     row = target.driver.execute(query, (event_id.decode(),)).fetchone()
     return row is not None and row[0] not in conflicts
 
 
 def _is_copy(target: Target, event: Row) -> bool:
-    """Tell whether the event with the id of *event* equals it in all but its sequence."""
+    """Return whether the event with the id of *event* equals it in all but its sequence."""
     query = "SELECT * FROM events WHERE id = ?"
     other = target.driver.execute(query, event.values[1:2]).fetchone()
     return other is not None and tuple(other[1:]) == event.values[1:]
@@ -209,7 +207,7 @@ def _set_ids(target: Target, right: dict[int, str]) -> list[int]:
 
 
 def _set_id(target: Target, sequence: int, event_id: str) -> bool:
-    """Set the id of an event; tell whether no other event has it."""
+    """Set the id of an event; return whether no other event has it."""
     stored = target.event_id(sequence)
     try:
         target.driver.execute("UPDATE events SET id = ? WHERE sequence = ?", (event_id, sequence))

@@ -38,7 +38,7 @@ def run(evidence: Evidence, target: Target) -> None:
 
 
 def _has_gaps(evidence: Evidence, target: Target) -> bool:
-    """Tell whether a sequence is missing, or no counter says that none is."""
+    """Return whether a sequence is missing, or no counter says that none is."""
     for table in SEQUENCED:
         counters = evidence.counters(table)
         if not counters or any(True for _range in target.missing(table, max(counters))):

@@ -28,10 +28,8 @@ def run(_evidence: Evidence, target: Target) -> None:
 
 
 def _repair(target: Target, producer: tuple[Any, ...]) -> bool:
-    """Correct the row that is this producer's but for damaged characters; tell if there is one.
-
-    Its first event is the producer's, or lost. No other event names the damaged row.
-    """
+    """Correct a row that differs from *producer* in damaged characters only; return whether any."""
+    # Its first event is the producer's, or lost. No other event names the damaged row.
     unnamed = target.driver.execute(
         "SELECT rowid, category, name, version FROM producers WHERE (first_seen_sequence = :first "
         "OR first_seen_sequence < :first AND first_seen_sequence NOT IN "

@@ -16,8 +16,7 @@ def run(evidence: Evidence, target: Target) -> None:
 
     Answers a lost or damaged row: the id is the file's name, the times are those of the events.
     """
-    shape = target.shapes["session_meta"]
-    session_id = evidence.session_id
+    shape, session_id = target.shapes["session_meta"], evidence.session_id
     derived = _derive(target, session_id)
     own = session_id.encode()
     usable = [

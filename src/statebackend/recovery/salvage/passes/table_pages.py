@@ -19,8 +19,8 @@ def run(evidence: Evidence, target: Target) -> None:
     """Save the rows of every table leaf, whether or not an interior page points to it.
 
     Answers damage to interior pages, to roots and to ``sqlite_schema``, and pages in the place of
-    others. A page whose rows are not those that the page above it states comes last: it is a copy
-    of another page, or holds rows that no other page has.
+    others. Pages whose rows are not those that the page above them states are read last: each is a
+    copy of another page, or holds rows that no other page has.
     """
     wal = evidence.images.wal
     behind_break = {Place(WAL, frame.offset) for frame in wal.behind} if wal else set()
@@ -56,7 +56,7 @@ def _save_page(evidence: Evidence, target: Target, page: int, behind_break: set[
 
 
 def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[Cell]) -> bool:
-    """Tell whether the rows of a page are not those that the page above it states."""
+    """Return whether the rows of a page are not those that the page above it states."""
     table = evidence.survey.roots.get(page)
     if table in TABLES:
         rowids = {cell.rowid for cell in page_cells if _table_of(evidence, cell) == table}
@@ -70,10 +70,8 @@ def _is_misplaced(evidence: Evidence, page: int, page_cells: Sequence[Cell]) -> 
 
 
 def _has_other_leaf(evidence: Evidence, root: int, table: str, rowids: set[int]) -> bool:
-    """Tell whether another leaf has other rows of *table* than its *root*, which is a leaf too.
-
-    A root is a leaf only while it is the whole table, so this one is a copy or an older image.
-    """
+    """Return whether another leaf has other rows of *table* than its *root*, also a leaf."""
+    # A root is a leaf only while it is the whole table, so this one is a copy or an older image.
     return table in SEQUENCED and any(
         cell.rowid not in rowids and _table_of(evidence, cell) == table
         for page in evidence.survey.leaves

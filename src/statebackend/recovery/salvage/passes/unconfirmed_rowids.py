@@ -94,7 +94,7 @@ def _candidates(
 
 
 def _is_possible(target: Target, row: Row, sequence: int, indexed: _Indexed) -> bool:
-    """Tell whether neither the neighbours nor the index of ids contradict a sequence."""
+    """Return whether neither the neighbours nor the index of ids contradict a sequence."""
     if row.shape.table != "events":
         return not is_out_of_order(target, row, sequence)
     ids = [text for text in indexed.by_sequence.get(sequence, ()) if is_id(text)]
@@ -114,10 +114,9 @@ def _find_sequence(evidence: Evidence, target: Target, row: Row, indexed: _Index
 def _is_plausible(
     evidence: Evidence, target: Target, shape: Shape, sequence: int, indexed: _Indexed
 ) -> bool:
-    """Tell whether a sequence may have been given, though its page does not confirm it.
-
-    The counter may be lost, or older than the rows: a neighbour above it confirms the sequence too.
-    """
+    """Return whether a sequence may have been given, though its page does not confirm it."""
+    # The counter may be lost, or older than the rows: a neighbour above it confirms the sequence
+    # too.
     if not is_sequence(sequence):
         return False
     highest = max([*evidence.counters(shape.table), target.highest(shape.table)])
@@ -129,10 +128,8 @@ def _is_plausible(
 
 
 def _find_by_event(evidence: Evidence, target: Target, row: Row) -> int | None:
-    """Return the sequence of a ledger or plan row if its event leaves only one free, else None.
-
-    Sequences rise with those of the events.
-    """
+    """Return the sequence of a ledger or plan row if its event leaves only one free, else None."""
+    # Sequences rise with those of the events.
     table, event = row.shape.table, row.values[1]
     below, above = _rows_around(target, table, event)
     if above is None:
