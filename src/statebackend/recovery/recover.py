@@ -238,7 +238,7 @@ def _unlink_original(path: Path, original: Path) -> None:
 
 def _install(path: Path, original: Path, replacement: _Replacement, saved: Salvage) -> None:
     """Give the replacement the session's name; with nothing saved, remove that name."""
-    # The original's sidecars go before that: SQLite would apply its WAL to whatever takes the name.
+    # The original's sidecars go before that: SQLite would apply its WAL to any file of that name.
     if saved.has_aside:
         replacement.aside.replace(_aside_of(original))
     replacement.report.replace(_report_of(original))

@@ -142,7 +142,7 @@ class Images:
         return frozenset(free) if len(free) == count else frozenset()
 
     def _choose_page_size(self) -> int:
-        """Return the page size of file and WAL header, or the one that most bytes fit."""
+        """Return the page size of file and WAL header, or the size that most bytes fit."""
         in_file = int.from_bytes(self._head[16:18], "big") if len(self._head) >= 18 else 0
         in_file = 65536 if in_file == 1 else in_file
         sizes = [in_file] if in_file in _PAGE_SIZES else []

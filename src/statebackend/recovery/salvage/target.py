@@ -35,7 +35,7 @@ class Target:
         self._aside_file: TextIO | None = None
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)  # whatever the umask took away
+            os.fchmod(descriptor, 0o600)  # despite the umask
             file.write(image)
         self.driver = sqlite3.connect(path, isolation_level=None)
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):

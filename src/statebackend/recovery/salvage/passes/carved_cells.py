@@ -13,7 +13,7 @@ from statebackend.recovery.salvage.target import Target
 
 
 def run(evidence: Evidence, target: Target) -> None:
-    """Save missing rows by the look of their record headers, wherever they lie in a page.
+    """Save missing rows by the pattern of their record headers, anywhere in a page.
 
     Answers a page header or a cell pointer that was overwritten.
     """
@@ -80,7 +80,7 @@ def _read_cell_at(
     page: bytes, rowid_at: int, usable: int, starts: Container[int]
 ) -> cells.Cell | None:
     """Return the cell whose payload size ends at *rowid_at*."""
-    # The one that a pointer leads to, else the shortest: the last bytes of a size are a size too,
+    # The cell that a pointer leads to, else the shortest: the last bytes of a size are a size too,
     # which fits a header where the same bit is damaged.
     shortest = None
     for start in range(rowid_at - 1, max(rowid_at - 6, -1), -1):

@@ -1,7 +1,7 @@
 """Ids of events, which the index of ids has as well as the row.
 
-The index has every id with its sequence, in the order of the ids. Of two different ids, the wrong
-one is what no program stored, or what does not fit where it stands.
+The index has every id with its sequence, in the order of the ids. Of two different ids, that is
+wrong which no program stored, or which does not fit its place in the order.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Conflict:
-    """An event whose id is not the one that the index has for its sequence.
+    """An event whose id differs from the id that the index has for its sequence.
 
     ``elsewhere`` tells whether the index has the stored id for another event.
     """
@@ -65,7 +65,7 @@ class _Conflict:
 
 
 def run(evidence: Evidence, target: Target) -> None:
-    """Give each event the id that the index has, if the row's is the wrong one.
+    """Give each event the id that the index has, if the row's is wrong.
 
     Answers a damaged id in a row, so that a repeated append finds its event; and inserts the rows
     that were held back because another row has their id. Where nothing decides, the row's id is

@@ -12,7 +12,7 @@ def run(evidence: Evidence, target: Target) -> None:
     """Swap overflow pages back that a misdirected write put in each other's place.
 
     The pages of a chain follow each other as the file grew. Of two swapped pages, each points where
-    the other one should, which is backwards for one of them. Where freed pages were used again,
+    the other one should, which is backwards for one of the two. Where freed pages were used again,
     undamaged chains go back and forth too, and nothing is swapped.
     """
     images = evidence.images

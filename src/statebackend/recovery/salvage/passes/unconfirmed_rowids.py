@@ -34,7 +34,7 @@ class _Indexed:
 def run(evidence: Evidence, target: Target) -> None:
     """Give each unconfirmed row the sequence that an index or its neighbours have for it.
 
-    Answers damage to a rowid, and leaves with one row whose page above is lost.
+    Answers damage to a rowid, and table leaves of a single row whose interior page is lost.
     """
     rows, evidence.unconfirmed = evidence.unconfirmed, []
     if not rows:
