@@ -105,8 +105,8 @@ class OverflowChains:
         """Return whether a chain has a better claim than *owner* to the pages they share.
 
         The pages of a chain follow each other as the file grew. So the chain that comes to the
-        first shared page from the page before it is right, and a damaged pointer led the other there.
-        None if neither does.
+        first shared page from the page before it is right; damage led the other there. None if
+        neither does.
         """
         at = next(at for at, page in enumerate(chain.pages) if self._owners.get(page) == owner)
         before = chain.pages[at] - 1

@@ -1,9 +1,9 @@
 """What can be saved of a damaged session file, into a new one; the damaged one is only read.
 
-SQLite does not read the damaged bytes: it follows pointers, and a wrong one gives it other rows or
-none. Here every page is read, with or without a pointer to it, and a row counts only if its header, its
-lengths and the types of its values fit one of the five tables, and no other row owns its overflow
-pages (SB-34; specification, "Corruption recovery").
+SQLite follows pointers, and a wrong pointer gives it other rows or none. Here every page is read,
+with or without a pointer to it. A row counts only if its header, its lengths and the types of its
+values fit one of the five tables, and no other row owns its overflow pages (SB-34; specification,
+"Corruption recovery").
 """
 
 from __future__ import annotations
