@@ -30,7 +30,7 @@ from statebackend.recording import commit_queue
 from statebackend.recording.commit_queue import CommitQueue, Submission
 from statebackend.repositories.pending import PendingEvent
 from tests.crash.samples import MODEL, append, assert_whole, cost, item, session_file
-from tests.crash.test_storage import limit_pages
+from tests.recording.test_storage_faults import limit_pages
 from tests.session_files import interrupted
 
 HANG_S = 60.0
