@@ -326,13 +326,9 @@ def test_the_loop_goes_on_while_the_file_is_held(aio: AsyncStateBackend) -> None
                     asyncio.create_task(use)
                     for use in (append(session), session.counts(), session.set_status("completed"))
                 ]
-                longest, last = 0.0, time.perf_counter()
                 for _ in range(20):
                     await asyncio.sleep(0.001)
-                    now = time.perf_counter()
-                    longest, last = max(longest, now - last), now
                 assert not any(task.done() for task in tasks)
-                assert longest < 5
             await asyncio.gather(*tasks)
             await session.set_status("running")
         with held(session):
