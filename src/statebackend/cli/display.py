@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 
 from statebackend.cli import escape, times
-from statebackend.cli.table import TableCell, TableColumn
+from statebackend.cli.table import Cell, TableCell, columns
 from statebackend.values.recorded import (
     CostTotals,
     EventHeader,
@@ -14,16 +13,10 @@ from statebackend.values.recorded import (
     SessionInfo,
     SessionStatus,
 )
-from statebackend.values.results import BadSession
 
-TOTALS_COLUMNS = (
-    TableColumn("turns", right=True),
-    TableColumn("input", right=True),
-    TableColumn("output", right=True),
-    TableColumn("cache write", right=True),
-    TableColumn("cache read", right=True),
-    TableColumn("cost", right=True),
-    TableColumn("unpriced", right=True),
+TOTALS_COLUMNS = columns(
+    "turns:right, input:right, output:right, cache write:right, cache read:right, cost:right, "
+    "unpriced:right"
 )
 _STYLES = {
     SessionStatus.COMPLETED: "green",
@@ -58,20 +51,16 @@ def status(info: SessionInfo) -> TableCell:
     return TableCell(str(info.status), _STYLES.get(known, "red") if known else "bold red")
 
 
-def totals(value: CostTotals) -> list[TableCell]:
+def totals(value: CostTotals) -> list[Cell]:
     """Return the cells for ``TOTALS_COLUMNS``."""
-    counters = (
+    return [
         value.rows,
         value.input_tokens,
         value.output_tokens,
         value.cache_write_tokens,
         value.cache_read_tokens,
-    )
-    unpriced = TableCell(f"{value.unpriced_rows:,}", "yellow" if value.unpriced_rows else "")
-    return [
-        *(TableCell(f"{count:,}") for count in counters),
-        TableCell(money(value.cost_usd)),
-        unpriced,
+        money(value.cost_usd),
+        TableCell(f"{value.unpriced_rows:,}", "yellow" if value.unpriced_rows else ""),
     ]
 
 
@@ -91,18 +80,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def summary(counts: Mapping[str, int], descriptions: Mapping[str, str]) -> Iterator[str]:
-    """Return a line for each of the *descriptions* whose key has a count."""
-    for key, description in descriptions.items():
-        if counts.get(key):
-            yield f"{plural(counts[key], 'session')} {description}"
-
-
 def sequences(first: int, last: int) -> str:
     """Return a range of sequence numbers."""
     return f"{first}-{last}" if last > first else str(first)
-
-
-def unreadable(bad: BadSession) -> str:
-    """Return the notice that a result leaves out a file it could not read."""
-    return f"left out: {bad.path.name}: {bad.problem}"

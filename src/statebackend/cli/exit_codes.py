@@ -70,8 +70,10 @@ def convert_errors(meta: MutableMapping[str, Any]) -> Iterator[None]:
     stdout has gone, the command ends quietly with exit code 0.
     """
     try:
-        with _flush_stdout():
+        try:
             yield
+        finally:
+            output.flush()
     except (Exit, _HELP_REQUESTED):
         raise
     except (output.ReaderGone, BrokenPipeError):  # BrokenPipeError: Click wrote the help
@@ -83,14 +85,6 @@ def convert_errors(meta: MutableMapping[str, Any]) -> Iterator[None]:
         _exit_with_line(_usage_line(error), error.exit_code, error, meta)
     except Exception as error:  # noqa: BLE001 - outermost frame: every error ends the command
         _exit_with_line(_error_line(error), exit_code(error), error, meta)
-
-
-@contextmanager
-def _flush_stdout() -> Iterator[None]:
-    try:
-        yield
-    finally:
-        output.flush()
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -37,13 +37,13 @@ class SuspectNames:
 
 def find_suspect_names(directory: Path) -> SuspectNames:
     """Return the suspect names in *directory*, none if it does not exist."""
-    modes = dict(_modes(directory))
+    modes = dict(sorted(_modes(directory)))
     sidecars = [match for name in modes if (match := _SIDECAR.match(name))]
     return SuspectNames(
-        originals=_sorted(name for name in modes if _ORIGINAL.search(name)),
-        unfinished=_sorted(name for name in modes if _UNFINISHED.search(name)),
-        orphans=_sorted(match.string for match in sidecars if match["main"] not in modes),
-        open_to_others=_sorted(
+        originals=tuple(filter(_ORIGINAL.search, modes)),
+        unfinished=tuple(filter(_UNFINISHED.search, modes)),
+        orphans=tuple(match.string for match in sidecars if match["main"] not in modes),
+        open_to_others=tuple(
             name for name, mode in modes.items() if stat.S_ISREG(mode) and mode & 0o077
         ),
     )
@@ -71,7 +71,7 @@ def file_system(directory: Path) -> str | None:
 
 
 def is_network(kind: str) -> bool:
-    """Tell whether other machines can share a file system of this type."""
+    """Return whether other machines can share a file system of this type."""
     return _NETWORK.search(kind) is not None
 
 
@@ -92,7 +92,3 @@ def _parse_mount(line: str) -> tuple[str, str]:
     before, _, after = line.partition(" - ")
     point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
     return point, after.split(" ")[0]
-
-
-def _sorted(names: Iterator[str]) -> tuple[str, ...]:
-    return tuple(sorted(names))

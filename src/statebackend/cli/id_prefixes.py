@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 from statebackend.errors import InvalidValue, SessionNotFound
 from statebackend.values.ids import is_session_id
@@ -42,6 +44,13 @@ def resolve(backend: StateBackend, text: str) -> str:
 def resolve_all(backend: StateBackend, texts: Iterable[str]) -> list[str]:
     """Resolve each of *texts* and return the ids without duplicates."""
     return list(dict.fromkeys(resolve(backend, text) for text in texts))
+
+
+def resolve_or_all(backend: StateBackend, texts: Sequence[str], *, every: bool) -> list[str]:
+    """Resolve *texts*, or return all ids; anything but exactly one of them is a usage error."""
+    if bool(texts) == every:
+        raise click.UsageError("Name sessions, or give --all.")
+    return list(backend.ids()) if every else resolve_all(backend, texts)
 
 
 def _matches(ids: list[str], text: str) -> list[str]:

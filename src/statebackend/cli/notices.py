@@ -23,7 +23,7 @@ def finish_partial(unreadable: Sequence[BadSession], incomplete: Sequence[str]) 
     Returns without a notice if there are none.
     """
     for bad in unreadable[:_NAMED]:
-        output.notice(display.unreadable(bad))
+        output.notice(f"left out: {bad.path.name}: {bad.problem}")
     for session_id in incomplete[:_NAMED]:
         output.notice(f"session {session_id}: {json_values.ROWS_LOST}")
     reasons = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from statebackend.cli import escape, output
 
+_T = TypeVar("_T")
 _NARROWEST = 12
 _GAP = 2
 
@@ -35,7 +38,51 @@ class TableCell:
     style: str = ""
 
 
-Row = Sequence[TableCell | str]
+Cell = TableCell | str | int
+Row = Sequence[Cell]
+
+
+def columns(spec: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a list of titles; ``count:right`` sets the option ``right``."""
+    parts = [column.split(":") for column in spec.split(", ")]
+    return tuple(TableColumn(title, **dict.fromkeys(flags, True)) for title, *flags in parts)
+
+
+def write_result(
+    values: Sequence[_T],
+    to_json: Callable[[_T], Any],
+    columns: Sequence[TableColumn],
+    to_row: Callable[[_T], Row],
+    *,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """Write *values* as a JSON array or as a table; *empty* is the notice without any."""
+    if as_json:
+        output.write_json_array(map(to_json, values))
+    elif values:
+        write_table(columns, [to_row(value) for value in values])
+    else:
+        output.notice(empty)
+
+
+def write_outcomes(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Row],
+    outcomes: Iterable[str],
+    descriptions: Mapping[str, str],
+    *,
+    empty: str,
+) -> None:
+    """Write a table if it has rows, and a notice for each outcome with the number of sessions."""
+    if rows:
+        write_table(columns, rows)
+    counts = Counter(map(str, outcomes))
+    for outcome, description in descriptions.items():
+        if count := counts[outcome]:
+            output.notice(f"{count:,} {'session' if count == 1 else 'sessions'} {description}")
+    if not counts:
+        output.notice(empty)
 
 
 def write_table(
@@ -130,5 +177,10 @@ def width(text: str) -> int:
 
 
 def _escape_cells(row: Row) -> list[TableCell]:
-    cells = (cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row)
-    return [TableCell(escape.line(cell.text), cell.style) for cell in cells]
+    return [_escape_cell(cell) for cell in row]
+
+
+def _escape_cell(cell: Cell) -> TableCell:
+    if isinstance(cell, TableCell):
+        return TableCell(escape.line(cell.text), cell.style)
+    return TableCell(f"{cell:,}" if isinstance(cell, int) else escape.line(cell))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast, get_args
 
 import click
 
-from statebackend.cli import display, id_prefixes, json_values, notices, output
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
-from statebackend.values.results import CostGroup, CostGrouping
+from statebackend.cli import display, id_prefixes, notices, output
+from statebackend.cli.options import SessionsCommand, ids_argument, json_option, open_backend
+from statebackend.cli.table import TableColumn, write_table
+from statebackend.values.results import CostGrouping
 from statebackend.values.rows import add_totals
 
 
 @click.command("cost", cls=SessionsCommand)
-@click.argument("sessions", metavar="[ID]...", nargs=-1, shell_complete=complete_id)
+@ids_argument
 @click.option(
     "--by",
     type=click.Choice(get_args(CostGrouping)),
@@ -28,7 +27,7 @@ from statebackend.values.rows import add_totals
     "--tree", is_flag=True, help="Include all descendants of the sessions named, each once."
 )
 @json_option
-def command(*, sessions: tuple[str, ...], by: str, tree: bool, as_json: bool) -> None:
+def command(*, ids: tuple[str, ...], by: str, tree: bool, as_json: bool) -> None:
     """Sum up tokens and US dollars.
 
     The sums are over the sessions named, or all. A named session must be readable. Without an
@@ -36,31 +35,19 @@ def command(*, sessions: tuple[str, ...], by: str, tree: bool, as_json: bool) ->
     session lost rows to damage. "Unpriced" counts turns with tokens but without a price: unless
     it is 0, the cost is a lower bound.
     """
-    from statebackend import StateBackend
-
-    backend = StateBackend()
-    ids = [id_prefixes.resolve(backend, text) for text in sessions] or None
-    report = backend.cost_by(cast("CostGrouping", by), session_ids=ids, tree=tree)
+    backend = open_backend()
+    chosen = [id_prefixes.resolve(backend, text) for text in ids] or None
+    report = backend.cost_by(cast("CostGrouping", by), session_ids=chosen, tree=tree)
     # Highest cost first, but days in order of time.
-    groups = sorted(report.groups, key=_day) if by == "day" else report.groups
+    groups = sorted(report.groups, key=lambda day: day.key) if by == "day" else report.groups
     if as_json:
-        output.write_json_array([_to_json(by, group) for group in groups])
+        output.write_json_array(
+            {"by": by, "key": group.key, **asdict(group.totals)} for group in groups
+        )
     elif groups:
-        _write(by, groups)
+        rows = [[group.key, *display.totals(group.totals)] for group in groups]
+        total = ["total", *display.totals(add_totals([group.totals for group in groups]))]
+        write_table((TableColumn(by), *display.TOTALS_COLUMNS), rows, total)
     else:
         output.notice("no costs")
     notices.finish_partial(report.unreadable, report.incomplete)
-
-
-def _day(group: CostGroup) -> str:
-    return group.key
-
-
-def _to_json(by: str, group: CostGroup) -> json_values.JsonObject:
-    return {"by": by, "key": group.key, **asdict(group.totals)}
-
-
-def _write(by: str, groups: Sequence[CostGroup]) -> None:
-    rows = [[TableCell(group.key), *display.totals(group.totals)] for group in groups]
-    total = [TableCell("total"), *display.totals(add_totals([group.totals for group in groups]))]
-    write_table((TableColumn(by), *display.TOTALS_COLUMNS), rows, total)

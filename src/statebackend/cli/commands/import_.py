@@ -5,40 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from statebackend.cli import display, escape, exit_codes, json_values, output
-from statebackend.cli.options import SessionsCommand, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
+from statebackend.cli.options import SessionsCommand, json_option, open_backend
+from statebackend.cli.table import Row, TableCell, columns, write_table
 
 if TYPE_CHECKING:
     from statebackend.interchange.report import FileReport, ImportReport
 
-_COLUMNS = (
-    TableColumn("session"),
-    TableColumn("outcome"),
-    TableColumn("events added", right=True),
-    TableColumn("skipped", right=True),
-    TableColumn("unpriced", right=True),
-    TableColumn("file", wrap=True),
-)
-_SKIPPED_COLUMNS = (
-    TableColumn("skipped", right=True),
-    TableColumn("record", wrap=True),
-    TableColumn("reason", wrap=True),
-)
+_COLUMNS = columns("session, outcome, events added:right, skipped:right, unpriced:right, file:wrap")
+_SKIPPED_COLUMNS = columns("skipped:right, record:wrap, reason:wrap")
 _STYLES = {"created": "green", "extended": "green", "refused": "bold red"}
 
 
 @click.command("import", cls=SessionsCommand)
 @click.argument(
-    "paths",
-    metavar="PATH...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path),
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 @click.option(
     "--format",
@@ -63,13 +48,12 @@ def command(*, paths: tuple[Path, ...], source: str, prices: Path | None, as_jso
     is new. Records that are not imported are listed with the reason. The exit code is 1 if a file
     is refused, a part of one cannot be parsed, or a damaged session cannot be recovered whole.
     """
-    from statebackend import StateBackend
     from statebackend.interchange.claude_code.prices import load_prices
 
     table = load_prices(prices) if prices else None
-    report = StateBackend().import_transcripts(paths, prices=table)
+    report = open_backend().import_transcripts(paths, prices=table)
     if as_json:
-        output.write_json_array([_to_json(file) for file in report.files])
+        output.write_json_array(map(_to_json, report.files))
     else:
         _write(report)
     exit_codes.finish(attention=any(map(_needs_attention, report.files)))
@@ -80,7 +64,7 @@ def _needs_attention(file: FileReport) -> bool:
     return bool(file.problem or file.unreadable or incomplete)
 
 
-def _to_json(file: FileReport) -> dict[str, Any]:
+def _to_json(file: FileReport) -> json_values.JsonObject:
     return {
         "session_id": file.session_id,
         "parent_session_id": file.parent_session_id,
@@ -105,7 +89,7 @@ def _write(report: ImportReport) -> None:
     write_table(_COLUMNS, [_row(file) for file in report.files], _total(report))
     if skipped := _count_skipped(report):
         output.write("\n")
-        write_table(_SKIPPED_COLUMNS, [(f"{count:,}", *key) for key, count in skipped])
+        write_table(_SKIPPED_COLUMNS, [(count, *key) for key, count in skipped])
     for file in report.files:
         for remark in _remarks(file):
             output.write(escape.line(f"{file.path}: {remark}") + "\n")
@@ -121,27 +105,21 @@ def _count_skipped(report: ImportReport) -> list[tuple[tuple[str, str], int]]:
     return counts.most_common()
 
 
-def _row(file: FileReport) -> list[TableCell]:
+def _row(file: FileReport) -> Row:
     return [
-        TableCell(file.session_id or "-"),
+        file.session_id or "-",
         TableCell(str(file.outcome), _STYLES.get(str(file.outcome), "")),
-        TableCell(f"{sum(file.events_added.values()):,}"),
-        TableCell(f"{sum(skipped.count for skipped in file.skipped):,}"),
-        TableCell(f"{file.unpriced_turns:,}"),
-        TableCell(str(file.path)),
+        sum(file.events_added.values()),
+        sum(skipped.count for skipped in file.skipped),
+        file.unpriced_turns,
+        str(file.path),
     ]
 
 
-def _total(report: ImportReport) -> list[TableCell]:
+def _total(report: ImportReport) -> Row:
     skipped = sum(records.count for file in report.files for records in file.skipped)
-    return [
-        TableCell(display.plural(len(report.files), "file")),
-        TableCell(f"{len(report.created)} created"),
-        TableCell(f"{report.events_added:,}"),
-        TableCell(f"{skipped:,}"),
-        TableCell(f"{report.unpriced_turns:,}"),
-        TableCell(""),
-    ]
+    files, created = display.plural(len(report.files), "file"), f"{len(report.created)} created"
+    return [files, created, report.events_added, skipped, report.unpriced_turns, ""]
 
 
 def _remarks(file: FileReport) -> list[str]:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
-
 import click
 
-from statebackend.cli import display, exit_codes, id_prefixes, output, progress
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
+from statebackend.cli import exit_codes, id_prefixes, json_values, output, progress
+from statebackend.cli.options import SessionsCommand, ids_argument, json_option, open_backend
+from statebackend.cli.table import Row, TableCell, columns, write_outcomes
 from statebackend.values.reports import MigrationResult
 
-_COLUMNS = (
-    TableColumn("session"),
-    TableColumn("outcome"),
-    TableColumn("from", right=True),
-    TableColumn("to", right=True),
-    TableColumn("problem", wrap=True),
-)
+_COLUMNS = columns("session, outcome, from:right, to:right, problem:wrap")
 _STYLES = {"migrated": "green", "outdated": "yellow", "live": "yellow"}
 _SUMMARY = {
     "migrated": "migrated",
@@ -32,7 +22,7 @@ _SUMMARY = {
 
 
 @click.command("migrate", cls=SessionsCommand)
-@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete_id)
+@ids_argument
 @click.option("--all", "every", is_flag=True, help="Migrate all sessions.")
 @click.option("--dry-run", is_flag=True, help="Show what would be migrated; change nothing.")
 @json_option
@@ -42,24 +32,22 @@ def command(*, ids: tuple[str, ...], every: bool, dry_run: bool, as_json: bool) 
     Opening a session migrates it too; this saves that wait. A session that a program is writing is
     skipped and listed. A bad file does not stop the others. Run it again to continue.
     """
-    from statebackend import StateBackend
-
-    if bool(ids) == every:
-        raise click.UsageError("Name sessions, or give --all.")
-    backend = StateBackend()
-    chosen = list(backend.ids()) if every else id_prefixes.resolve_all(backend, ids)
-    activity = "Checking" if dry_run else "Migrating"
+    backend = open_backend()
+    chosen = id_prefixes.resolve_or_all(backend, ids, every=every)
     migrations = backend.migrate(chosen, dry_run=dry_run)
+    activity = "Checking" if dry_run else "Migrating"
     results = list(progress.track(migrations, len(chosen), activity))
     if as_json:
-        output.write_json_array([_to_json(result) for result in results])
+        output.write_json_array(map(_to_json, results))
     else:
-        _write(results)
+        rows = [_row(result) for result in results if result.outcome != "current"]
+        outcomes = (result.outcome for result in results)
+        write_outcomes(_COLUMNS, rows, outcomes, _SUMMARY, empty="no sessions")
     errors = [result.error for result in results if result.error]
     exit_codes.finish_with_errors(errors, single=len(ids) == 1)
 
 
-def _to_json(result: MigrationResult) -> dict[str, Any]:
+def _to_json(result: MigrationResult) -> json_values.JsonObject:
     return {
         "session_id": result.session_id,
         "outcome": str(result.outcome),
@@ -69,22 +57,11 @@ def _to_json(result: MigrationResult) -> dict[str, Any]:
     }
 
 
-def _write(results: Sequence[MigrationResult]) -> None:
-    not_current = [result for result in results if result.outcome != "current"]
-    if not_current:
-        write_table(_COLUMNS, [_row(result) for result in not_current])
-    counts = Counter(str(result.outcome) for result in results)
-    for line in display.summary(counts, _SUMMARY):
-        output.notice(line)
-    if not results:
-        output.notice("no sessions")
-
-
-def _row(result: MigrationResult) -> list[TableCell]:
+def _row(result: MigrationResult) -> Row:
     return [
-        TableCell(result.session_id),
+        result.session_id,
         TableCell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
-        TableCell("-" if result.from_version is None else str(result.from_version)),
-        TableCell(str(result.to_version)),
-        TableCell(str(result.error) if result.error else ""),
+        "-" if result.from_version is None else str(result.from_version),
+        str(result.to_version),
+        str(result.error or ""),
     ]

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from statebackend.cli import exit_codes, id_prefixes, json_values, notices, output
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableColumn, write_table
+from statebackend.cli import exit_codes, id_prefixes, json_values, notices
+from statebackend.cli.options import (
+    SessionsCommand,
+    json_option,
+    open_backend,
+    optional_id_argument,
+)
+from statebackend.cli.table import Row, columns, write_result
 from statebackend.values.recorded import Producer, ProducerEntry
 
-_COLUMNS = (
-    TableColumn("category"),
-    TableColumn("name", wrap=True),
-    TableColumn("version", wrap=True),
-)
+_COLUMNS = columns("category, name:wrap, version:wrap")
+_ENTRY_COLUMNS = columns("category, name:wrap, version:wrap, first event:right")
 _FIELDS = ("category", "name", "version")
 
 
 @click.command("producers", cls=SessionsCommand)
-@click.argument("session", metavar="[ID]", required=False, shell_complete=complete_id)
+@optional_id_argument
 @click.option(
     "--installed",
     metavar="FILE",
@@ -39,59 +40,29 @@ def command(*, session: str | None, installed: Path | None, as_json: bool) -> No
     exit code is 1 if any is missing.
     """
     present = None if installed is None else _read_installed(installed)
+    backend = open_backend()
+    empty = "no producers" if present is None else "no producer is missing"
     if session is None:
-        _show_all(present, as_json=as_json)
-    else:
-        _show_session(session, present, as_json=as_json)
-
-
-def _show_session(session: str, present: list[Producer] | None, *, as_json: bool) -> None:
-    from statebackend import StateBackend
-
-    backend = StateBackend()
+        referenced = backend.referenced_producers()
+        producers = [entry for entry in referenced.producers if entry not in set(present or ())]
+        write_result(producers, asdict, _COLUMNS, _row, as_json=as_json, empty=empty)
+        notices.finish_partial(referenced.unreadable, referenced.incomplete)
+        exit_codes.finish(attention=present is not None and bool(producers))
+        return
     with backend.read(id_prefixes.resolve(backend, session)) as view:
         entries = view.producers() if present is None else view.missing_producers(present)
         lost, _report = notices.report_losses(backend, view)
-    if as_json:
-        output.write_json_array([json_values.producer_entry(entry) for entry in entries])
-    else:
-        _write_entries(entries, missing=present is not None)
+    to_json = json_values.producer_entry
+    write_result(entries, to_json, _ENTRY_COLUMNS, _entry_row, as_json=as_json, empty=empty)
     exit_codes.finish(attention=lost or (present is not None and bool(entries)))
 
 
-def _show_all(present: list[Producer] | None, *, as_json: bool) -> None:
-    from statebackend import StateBackend
-
-    referenced = StateBackend().referenced_producers()
-    producers = [entry for entry in referenced.producers if entry not in set(present or ())]
-    if as_json:
-        output.write_json_array([asdict(producer) for producer in producers])
-    else:
-        _write_producers(producers, missing=present is not None)
-    notices.finish_partial(referenced.unreadable, referenced.incomplete)
-    exit_codes.finish(attention=present is not None and bool(producers))
+def _row(producer: Producer) -> Row:
+    return [producer.category, producer.name, producer.version]
 
 
-def _write_entries(entries: Sequence[ProducerEntry], *, missing: bool) -> None:
-    if not entries:
-        output.notice("no producer is missing" if missing else "no producers")
-        return
-    columns = (*_COLUMNS, TableColumn("first event", right=True))
-    write_table(
-        columns,
-        [(*_cells(entry.producer), str(entry.first_seen_sequence)) for entry in entries],
-    )
-
-
-def _write_producers(producers: Sequence[Producer], *, missing: bool) -> None:
-    if producers:
-        write_table(_COLUMNS, [_cells(producer) for producer in producers])
-    else:
-        output.notice("no producer is missing" if missing else "no producers")
-
-
-def _cells(producer: Producer) -> tuple[str, str, str]:
-    return producer.category, producer.name, producer.version
+def _entry_row(entry: ProducerEntry) -> Row:
+    return [*_row(entry.producer), str(entry.first_seen_sequence)]
 
 
 def _read_installed(path: Path) -> list[Producer]:

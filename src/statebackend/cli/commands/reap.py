@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
-
 import click
 
-from statebackend.cli import display, exit_codes, id_prefixes, json_values, output, times
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
+from statebackend.cli import exit_codes, id_prefixes, json_values, output, times
+from statebackend.cli.options import SessionsCommand, ids_argument, json_option, open_backend
+from statebackend.cli.table import Row, TableCell, columns, write_outcomes
 from statebackend.values.reports import ReapResult
 
-_COLUMNS = (
-    TableColumn("session"),
-    TableColumn("outcome"),
-    TableColumn("status"),
-    TableColumn("ended"),
-    TableColumn("problem", wrap=True, optional=True),
-)
+_COLUMNS = columns("session, outcome, status, ended, problem:wrap:optional")
 _STYLES = {"reaped": "green", "stale": "yellow", "live": "yellow", "ended": "dim"}
 _SUMMARY = {
     "reaped": "closed",
@@ -32,7 +22,7 @@ _SUMMARY = {
 
 
 @click.command("reap", cls=SessionsCommand)
-@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete_id)
+@ids_argument
 @click.option(
     "--status",
     type=click.Choice(["failed", "cancelled"]),
@@ -49,20 +39,22 @@ def command(*, ids: tuple[str, ...], status: str, yes: bool, as_json: bool) -> N
     event. A session that a program is writing is never changed. A damaged or newer session is
     listed and left unchanged.
     """
-    from statebackend import StateBackend
-
-    backend = StateBackend()
-    chosen = id_prefixes.resolve_all(backend, ids) if ids else None
+    backend = open_backend()
+    chosen = id_prefixes.resolve_all(backend, ids) or None
     results = backend.reap(status, session_ids=chosen, dry_run=not yes)
     if as_json:
-        output.write_json_array([_to_json(result) for result in results])
+        output.write_json_array(map(_to_json, results))
     else:
-        _write(results)
+        rows = [_row(result) for result in results]
+        outcomes = (result.outcome for result in results)
+        write_outcomes(
+            _COLUMNS, rows, outcomes, _SUMMARY, empty="every running session has a writer"
+        )
     errors = [result.error for result in results if result.error]
     exit_codes.finish_with_errors(errors, single=len(ids) == 1)
 
 
-def _to_json(result: ReapResult) -> dict[str, Any]:
+def _to_json(result: ReapResult) -> json_values.JsonObject:
     return {
         "session_id": result.session_id,
         "outcome": str(result.outcome),
@@ -72,21 +64,11 @@ def _to_json(result: ReapResult) -> dict[str, Any]:
     }
 
 
-def _write(results: Sequence[ReapResult]) -> None:
-    if results:
-        write_table(_COLUMNS, [_row(result) for result in results])
-    counts = Counter(str(result.outcome) for result in results)
-    for line in display.summary(counts, _SUMMARY):
-        output.notice(line)
-    if not results:
-        output.notice("every running session has a writer")
-
-
-def _row(result: ReapResult) -> list[TableCell]:
+def _row(result: ReapResult) -> Row:
     return [
-        TableCell(result.session_id),
+        result.session_id,
         TableCell(str(result.outcome), _STYLES.get(result.outcome, "bold red")),
-        TableCell("-" if result.status is None else str(result.status)),
-        TableCell(times.format_second(result.ended_at)),
-        TableCell(str(result.error) if result.error else ""),
+        "-" if result.status is None else str(result.status),
+        times.format_second(result.ended_at),
+        str(result.error or ""),
     ]

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import click
 
-from statebackend.cli import (
-    display,
-    escape,
-    exit_codes,
-    id_prefixes,
-    json_values,
-    notices,
-    output,
-    times,
-)
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
+from statebackend.cli import display, escape, exit_codes, id_prefixes, json_values, notices, output
+from statebackend.cli.options import SessionsCommand, id_argument, json_option, open_backend
+from statebackend.cli.table import Row, TableCell, columns, write_table
+from statebackend.cli.times import format_second
 from statebackend.values.reports import Recovery, TableRecovery
 
 _NAMED = 20
-_COLUMNS = (
-    TableColumn("table"),
-    TableColumn("kept", right=True),
-    TableColumn("lost", right=True),
-    TableColumn("set aside", right=True),
-    TableColumn("repaired", right=True),
-    TableColumn("in doubt", right=True),
-    TableColumn("orphaned", right=True),
-    TableColumn("missing sequences", wrap=True, optional=True),
+_COLUMNS = columns(
+    "table, kept:right, lost:right, set aside:right, repaired:right, in doubt:right, "
+    "orphaned:right, missing sequences:wrap:optional"
 )
 
 
 @click.command("recover", cls=SessionsCommand)
-@click.argument("session", metavar="ID", shell_complete=complete_id)
+@id_argument
 @json_option
 def command(*, session: str, as_json: bool) -> None:
     """Recover a damaged session.
@@ -41,9 +27,7 @@ def command(*, session: str, as_json: bool) -> None:
     session for writing does the same. A session without damage is left unchanged. The exit code
     is 1 if rows are missing or were changed.
     """
-    from statebackend import StateBackend
-
-    backend = StateBackend()
+    backend = open_backend()
     session_id = id_prefixes.resolve(backend, session)
     recovery = backend.recover(session_id)
     if as_json:
@@ -62,7 +46,7 @@ def _write(recovery: Recovery) -> None:
         ("original", str(recovery.original)),
         ("report", str(recovery.report)),
         ("set aside", str(recovery.aside or "")),
-        ("recovered", times.format_second(recovery.recovered_at)),
+        ("recovered", format_second(recovery.recovered_at)),
         ("result", notices.describe_losses(recovery) or "complete"),
         *(("found", reason) for reason in recovery.reasons[:_NAMED]),
         *(("note", note) for note in recovery.notes[:_NAMED]),
@@ -76,16 +60,16 @@ def _write(recovery: Recovery) -> None:
         output.write(f"and {display.plural(omitted, 'more line')}: see the report\n")
 
 
-def _row(table: TableRecovery) -> list[TableCell]:
+def _row(table: TableRecovery) -> Row:
     ranges = [display.sequences(*bounds) for bounds in table.missing]
     more = f" and {len(ranges) - _NAMED:,} more" if len(ranges) > _NAMED else ""
     return [
-        TableCell(table.table),
-        TableCell(f"{table.kept:,}"),
+        table.table,
+        table.kept,
         TableCell(f"{table.lost:,}", "bold red" if table.lost else ""),
-        TableCell(f"{table.set_aside:,}"),
-        TableCell(f"{table.repaired:,}"),
-        TableCell(f"{table.doubtful:,}"),
-        TableCell(f"{table.orphaned:,}"),
-        TableCell(", ".join(ranges[:_NAMED]) + more),
+        table.set_aside,
+        table.repaired,
+        table.doubtful,
+        table.orphaned,
+        ", ".join(ranges[:_NAMED]) + more,
     ]

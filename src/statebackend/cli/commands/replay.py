@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from statebackend.cli import (
-    display,
-    exit_codes,
-    id_prefixes,
-    json_values,
-    notices,
-    output,
-    transcript,
-)
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-
-if TYPE_CHECKING:
-    from statebackend.replay import Rendered
+from statebackend.cli import display, exit_codes, id_prefixes, json_values, notices, output
+from statebackend.cli.options import SessionsCommand, id_argument, json_option, open_backend
+from statebackend.cli.transcript import write_event
 
 
 @click.command("replay", cls=SessionsCommand)
-@click.argument("session", metavar="ID", shell_complete=complete_id)
+@id_argument
 @json_option
 def command(*, session: str, as_json: bool) -> None:
     """Render the events of a session in order.
@@ -31,28 +19,20 @@ def command(*, session: str, as_json: bool) -> None:
     or text. The exit code is 1 if a renderer failed or the session lost rows to damage. With
     --json: JSON Lines.
     """
-    from statebackend import StateBackend
     from statebackend.replay import replay
 
-    backend = StateBackend()
+    backend = open_backend()
     failed = 0
     with backend.read(id_prefixes.resolve(backend, session)) as view:
         lost, _report = notices.report_losses(backend, view)
         for rendered in replay(view):
             failed += rendered.error is not None
             if as_json:
-                output.write_json_line(_to_json(rendered))
+                header = json_values.event_header(rendered.event)
+                texts = {name: getattr(rendered, name) for name in ("text", "fallback", "error")}
+                output.write_json_line(header | texts)
             else:
-                transcript.write_event(rendered.event, rendered.text)
+                write_event(rendered.event, rendered.text)
     if failed:
         output.notice(f"the renderer failed for {display.plural(failed, 'event')}")
     exit_codes.finish(attention=lost or failed > 0)
-
-
-def _to_json(rendered: Rendered) -> json_values.JsonObject:
-    return {
-        **json_values.event_header(rendered.event),
-        "text": rendered.text,
-        "fallback": rendered.fallback,
-        "error": rendered.error,
-    }

@@ -7,25 +7,16 @@ from datetime import datetime
 
 import click
 
-from statebackend.cli import (
-    display,
-    escape,
-    id_prefixes,
-    json_values,
-    notices,
-    output,
-    progress,
-    times,
-)
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
+from statebackend.cli import display, id_prefixes, json_values, notices, options, output, progress
+from statebackend.cli.escape import line
+from statebackend.cli.times import format_second
 from statebackend.values.recorded import EventKind
 from statebackend.values.results import SearchHit
-from statebackend.values.validation import MAX_INTEGER
 
 _INDENT = "    "
 
 
-@click.command("search", cls=SessionsCommand)
+@click.command("search", cls=options.SessionsCommand)
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @click.option(
     "--kind",
@@ -43,30 +34,12 @@ _INDENT = "    "
     "sessions",
     metavar="ID",
     multiple=True,
-    shell_complete=complete_id,
+    shell_complete=options.complete_id,
     help="Find only events of this session; may be given several times.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=times.parse_since,
-    help="Find only events of this time or later.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=times.parse_until,
-    help="Find only events from before this time; a date includes that day.",
-)
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, MAX_INTEGER),
-    default=20,
-    show_default=True,
-    help="Show at most this many.",
-)
-@json_option
+@options.time_options("Find only events recorded")
+@options.limit_option("Show at most this many.", default=20)
+@options.json_option
 def command(
     *,
     words: tuple[str, ...],
@@ -85,9 +58,7 @@ def command(
     ('"to be"') must follow each other. The first search builds an index in the cache folder, and
     later ones update it; it may be deleted at any time.
     """
-    from statebackend import StateBackend
-
-    backend = StateBackend()
+    backend = options.open_backend()
     with progress.show("Indexing") as report:
         result = backend.search(
             " ".join(words),
@@ -95,7 +66,7 @@ def command(
             kind=EventKind(kind) if kind else None,
             producer=producer,
             profile=profile,
-            session_ids=id_prefixes.resolve_all(backend, sessions) if sessions else None,
+            session_ids=id_prefixes.resolve_all(backend, sessions) or None,
             since=since,
             until=until,
             progress=report,
@@ -124,8 +95,8 @@ def _to_json(hit: SearchHit) -> json_values.JsonObject:
 
 
 def _format_hit(hit: SearchHit) -> str:
-    source = f"{hit.kind}  {display.producer(hit.producer)}  {times.format_second(hit.timestamp)}"
-    heading = escape.line(f"{hit.session_id} [{hit.sequence}] {source}")
+    source = f"{hit.kind}  {display.producer(hit.producer)}  {format_second(hit.timestamp)}"
+    heading = line(f"{hit.session_id} [{hit.sequence}] {source}")
     return f"{heading}\n{_INDENT}{_highlight(hit)}\n"
 
 
@@ -133,7 +104,7 @@ def _highlight(hit: SearchHit) -> str:
     """Return the snippet, escaped, with the matches in bold."""
     parts, place = [], 0
     for start, end in hit.marks:
-        parts += [escape.line(hit.snippet[place:start])]
-        parts += [output.bold(escape.line(hit.snippet[start:end]))]
+        parts += [line(hit.snippet[place:start])]
+        parts += [output.bold(line(hit.snippet[start:end]))]
         place = end
-    return "".join(parts) + escape.line(hit.snippet[place:])
+    return "".join(parts) + line(hit.snippet[place:])

@@ -6,42 +6,28 @@ from dataclasses import asdict
 
 import click
 
-from statebackend.cli import display, id_prefixes, json_values, notices, output, times
-from statebackend.cli.options import SessionsCommand, complete_id, json_option
-from statebackend.cli.table import TableCell, TableColumn, write_table
+from statebackend.cli import display, id_prefixes, json_values, notices, options, times
+from statebackend.cli.table import Row, TableCell, columns, write_result
 from statebackend.values.results import TreeNode
 
-_COLUMNS = (
-    TableColumn("session"),
-    TableColumn("status"),
-    TableColumn("profile", wrap=True),
-    TableColumn("started"),
-    TableColumn("own cost", right=True),
-    TableColumn("inclusive", right=True),
-    TableColumn("note", wrap=True, optional=True),
+_COLUMNS = columns(
+    "session, status, profile:wrap, started, own cost:right, inclusive:right, note:wrap:optional"
 )
 _DEEPEST_INDENT = 12
 
 
-@click.command("tree", cls=SessionsCommand)
-@click.argument("session", metavar="[ID]", required=False, shell_complete=complete_id)
-@json_option
+@click.command("tree", cls=options.SessionsCommand)
+@options.optional_id_argument
+@options.json_option
 def command(*, session: str | None, as_json: bool) -> None:
     """Show sessions below their parents, with their cost.
 
     With an ID, show only the tree below that session. If a file cannot be read or a session lost
     rows to damage, the tree and its sums may be incomplete, and the exit code is 1.
     """
-    from statebackend import StateBackend
-
-    backend = StateBackend()
+    backend = options.open_backend()
     tree = backend.tree(None if session is None else id_prefixes.resolve(backend, session))
-    if as_json:
-        output.write_json_array([_to_json(node) for node in tree.nodes])
-    elif tree.nodes:
-        write_table(_COLUMNS, [_row(node) for node in tree.nodes])
-    else:
-        output.notice("no sessions")
+    write_result(tree.nodes, _to_json, _COLUMNS, _row, as_json=as_json, empty="no sessions")
     notices.finish_partial(tree.unreadable, tree.incomplete)
 
 
@@ -56,14 +42,14 @@ def _to_json(node: TreeNode) -> json_values.JsonObject:
     }
 
 
-def _row(node: TreeNode) -> list[TableCell]:
+def _row(node: TreeNode) -> Row:
     return [
-        TableCell(_indent(node.level) + node.session.session_id),
+        _indent(node.level) + node.session.session_id,
         display.status(node.session),
-        TableCell(node.session.profile),
-        TableCell(times.format_minute(node.session.started_at)),
-        TableCell(display.money(node.own.cost_usd, node.own.unpriced_rows)),
-        TableCell(display.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows)),
+        node.session.profile,
+        times.format_minute(node.session.started_at),
+        display.money(node.own.cost_usd, node.own.unpriced_rows),
+        display.money(node.inclusive.cost_usd, node.inclusive.unpriced_rows),
         TableCell(_note(node), "red" if node.ring else "yellow"),
     ]
 
