@@ -17,7 +17,7 @@ PATH = Path("/state/agent/sessions/x.sqlite")
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 
 EXAMPLES = [
-    errors.StateBackendError("something", fact=1),
+    errors.StateBackendError("something"),
     errors.InvalidValue("payload", "must be bytes"),
     errors.InvalidTransition("ID", "failed", "is failed"),
     errors.DuplicateEvent("ID", "e1", 7, True),

@@ -36,22 +36,13 @@ from typing import Any
 class StateBackendError(Exception):
     """Base class of the errors that this package raises."""
 
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        for name, value in facts.items():
-            setattr(self, name, value)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (type(self), self.args, self.__dict__.copy()))
+        # The default would call __init__ with the message only.
+        return (_create, (type(self), *self.args), self.__dict__.copy())
 
 
-def _restore(
-    cls: type[StateBackendError], args: tuple[Any, ...], facts: dict[str, Any]
-) -> StateBackendError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(facts)
-    return error
+def _create(cls: type[StateBackendError], *args: Any) -> StateBackendError:
+    return cls.__new__(cls, *args)
 
 
 class InvalidValue(StateBackendError):
@@ -63,7 +54,8 @@ class InvalidValue(StateBackendError):
     field: str
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}", field=field)
+        super().__init__(f"{field}: {problem}")
+        self.field = field
 
 
 class InvalidTransition(StateBackendError):
@@ -76,7 +68,8 @@ class InvalidTransition(StateBackendError):
     status: str
 
     def __init__(self, session_id: str, status: str, problem: str) -> None:
-        super().__init__(f"session {session_id}: {problem}", session_id=session_id, status=status)
+        super().__init__(f"session {session_id}: {problem}")
+        self.session_id, self.status = session_id, status
 
 
 class DuplicateEvent(StateBackendError):
@@ -101,13 +94,9 @@ class DuplicateEvent(StateBackendError):
             if same_content
             else "with other content; use a new id"
         )
-        super().__init__(
-            f"session {session_id}: event id {event_id!r} is {where}, {verdict}",
-            session_id=session_id,
-            event_id=event_id,
-            sequence=sequence,
-            same_content=same_content,
-        )
+        super().__init__(f"session {session_id}: event id {event_id!r} is {where}, {verdict}")
+        self.session_id, self.event_id = session_id, event_id
+        self.sequence, self.same_content = sequence, same_content
 
 
 class SessionNotFound(StateBackendError):
@@ -117,9 +106,8 @@ class SessionNotFound(StateBackendError):
     directory: Path
 
     def __init__(self, session_id: str, directory: Path) -> None:
-        super().__init__(
-            f"no session {session_id} in {directory}", session_id=session_id, directory=directory
-        )
+        super().__init__(f"no session {session_id} in {directory}")
+        self.session_id, self.directory = session_id, directory
 
 
 class SessionExists(StateBackendError):
@@ -133,10 +121,9 @@ class SessionExists(StateBackendError):
 
     def __init__(self, session_id: str, path: Path) -> None:
         super().__init__(
-            f"session {session_id} exists already ({path}); open it, or use another id",
-            session_id=session_id,
-            path=path,
+            f"session {session_id} exists already ({path}); open it, or use another id"
         )
+        self.session_id, self.path = session_id, path
 
 
 class SessionLocked(StateBackendError):
@@ -156,24 +143,19 @@ class SessionLocked(StateBackendError):
         at = f" since {since.isoformat(timespec='seconds')}" if since else ""
         super().__init__(
             f"session {session_id} is open for writing in process {pid}{on}{at}; "
-            "read it instead, or wait until that writer closes it",
-            session_id=session_id,
-            pid=pid,
-            host=host,
-            since=since,
+            "read it instead, or wait until that writer closes it"
         )
+        self.session_id, self.pid, self.host, self.since = session_id, pid, host, since
 
 
 class SessionClosed(StateBackendError):
-    """Raised by every method of a session or view that is closed.
-
-    ``session_id`` is the session.
-    """
+    """Raised by every method of a closed session or view; ``session_id`` is the session."""
 
     session_id: str
 
     def __init__(self, session_id: str, problem: str = "is closed; open it again") -> None:
-        super().__init__(f"session {session_id} {problem}", session_id=session_id)
+        super().__init__(f"session {session_id} {problem}")
+        self.session_id = session_id
 
 
 class SessionForked(SessionClosed):
@@ -208,13 +190,9 @@ class SchemaTooNew(StateBackendError):
             f"schema version {found_version}, this program knows up to {supported_version}; "
             "update it (a damaged file header can look the same)"
         )
-        super().__init__(
-            f"{path}: {problem}",
-            path=path,
-            problem=problem,
-            found_version=found_version,
-            supported_version=supported_version,
-        )
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+        self.found_version, self.supported_version = found_version, supported_version
 
 
 class SchemaOutdated(StateBackendError):
@@ -230,11 +208,10 @@ class SchemaOutdated(StateBackendError):
     def __init__(self, path: Path, found_version: int, required_version: int, problem: str) -> None:
         super().__init__(
             f"{path}: schema version {found_version} must be migrated to {required_version} "
-            f"first, which is not possible now: {problem}",
-            path=path,
-            found_version=found_version,
-            required_version=required_version,
+            f"first, which is not possible now: {problem}"
         )
+        self.path = path
+        self.found_version, self.required_version = found_version, required_version
 
 
 class MigrationFailed(StateBackendError):
@@ -250,11 +227,9 @@ class MigrationFailed(StateBackendError):
     def __init__(self, path: Path, from_version: int, to_version: int, problem: str) -> None:
         super().__init__(
             f"{path}: migration from version {from_version} to {to_version} failed, the file "
-            f"is unchanged: {problem}",
-            path=path,
-            from_version=from_version,
-            to_version=to_version,
+            f"is unchanged: {problem}"
         )
+        self.path, self.from_version, self.to_version = path, from_version, to_version
 
 
 class SessionDamaged(StateBackendError):
@@ -271,12 +246,8 @@ class SessionDamaged(StateBackendError):
     def __init__(self, path: Path, findings: tuple[str, ...]) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         problem = f"is damaged: {findings[0]}{more}"
-        super().__init__(
-            f"{path}: {problem}; nothing was changed",
-            path=path,
-            problem=problem,
-            findings=findings,
-        )
+        super().__init__(f"{path}: {problem}; nothing was changed")
+        self.path, self.problem, self.findings = path, problem, findings
 
 
 class SessionUnreadable(StateBackendError):
@@ -289,7 +260,8 @@ class SessionUnreadable(StateBackendError):
     problem: str
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}", path=path, problem=problem)
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
 
 
 class StorageError(StateBackendError):
@@ -302,7 +274,8 @@ class StorageError(StateBackendError):
     problem: str
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}", path=path, problem=problem)
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
 
 
 class StorageFull(StorageError):

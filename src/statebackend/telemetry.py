@@ -6,7 +6,7 @@ Telemetry is never stored (SB-15), and it is off during a replay (SB-24).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol, runtime_checkable
 
@@ -29,12 +29,7 @@ class NoTelemetry:
         return _NOTHING
 
 
-class _Nothing(AbstractContextManager[None]):
-    def __exit__(self, *exc_info: object) -> None:
-        pass
-
-
-_NOTHING = _Nothing()
+_NOTHING = nullcontext()
 _OFF = NoTelemetry()
 _configured: Telemetry = _OFF
 _disabled: ContextVar[bool] = ContextVar("statebackend_telemetry_disabled", default=False)
@@ -48,19 +43,17 @@ def configure_telemetry(driver: Telemetry | None) -> None:
 
 def current() -> Telemetry:
     """Return the driver in use; inside a replay, one that does nothing."""
-    return _OFF if _configured is _OFF or _disabled.get() else _configured
+    return _OFF if _disabled.get() else _configured
 
 
 def is_off() -> bool:
-    """Tell whether spans do nothing now; appends check this first, to save the cost of a span."""
+    """Return whether spans do nothing now; appends check this first, to save the cost of a span."""
     return _configured is _OFF or _disabled.get()
 
 
 def span(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
     """Return a span of the driver in use."""
-    if _configured is _OFF or _disabled.get():
-        return _NOTHING
-    return _configured.span(name, **attributes)
+    return current().span(name, **attributes)
 
 
 @contextmanager
