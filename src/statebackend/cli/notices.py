@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -43,11 +43,7 @@ def report_losses(backend: StateBackend, view: SessionView) -> tuple[bool, Recov
     """
     if not view.info.incomplete:
         return (False, None)
-    reports = [
-        report
-        for report in backend.recoveries()
-        if report.session_id == view.session_id and report.partial
-    ]
+    reports = reports_of_losses(backend.recoveries(), view.session_id)
     for report in reports:
         losses = [describe_losses(report) or "nothing could be saved", *_missing_ranges(report)]
         output.notice(
@@ -58,6 +54,11 @@ def report_losses(backend: StateBackend, view: SessionView) -> tuple[bool, Recov
     if not reports and view.recovery is None:
         output.notice(f"session {view.session_id}: {json_values.ROWS_LOST}")
     return (True, reports[0] if reports else None)
+
+
+def reports_of_losses(recoveries: Iterable[Recovery], session_id: str) -> list[Recovery]:
+    """Return those of the *recoveries* in which this session lost rows."""
+    return [report for report in recoveries if report.session_id == session_id and report.partial]
 
 
 def _missing_ranges(recovery: Recovery) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from statebackend.catalogue.state import CatalogueState, check, state_of
+from statebackend.catalogue import state as catalogue_state
 from statebackend.cli import (
     display,
     escape,
@@ -18,11 +18,11 @@ from statebackend.cli import (
     folder_checks,
     json_values,
     notices,
+    options,
     output,
     progress,
     times,
 )
-from statebackend.cli.options import SessionsCommand, json_option
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.reports import Recovery
 from statebackend.values.results import BadSession
@@ -60,29 +60,28 @@ class Tally:
     flagged: dict[str, str] = field(default_factory=dict)
 
 
-@click.command("doctor", cls=SessionsCommand)
+@click.command("doctor", cls=options.SessionsCommand)
 @click.option(
     "--rebuild-cache",
     is_flag=True,
     help="Delete the catalogue and rebuild it from the session files first.",
 )
-@json_option
+@options.json_option
 def command(*, rebuild_cache: bool, as_json: bool) -> None:
     """Show the state of the store and what needs attention.
 
     No session is changed. The exit code is 1 if there is a problem, 0 if there are only warnings.
     """
-    from statebackend import StateBackend
     from statebackend.catalogue import Catalogue
 
-    backend = StateBackend()
+    backend = options.open_backend()
     if rebuild_cache:
         with progress.show("Reading") as report:
             Catalogue(backend.directory).rebuild(report)
     versions, place = _versions(), _describe_folder(backend.directory)
     sessions = _count_sessions(backend.scan())
     names = folder_checks.find_suspect_names(backend.directory)
-    cache = check(state_of(backend.directory))
+    cache = catalogue_state.check(catalogue_state.state_of(backend.directory))
     recoveries = backend.recoveries()
     findings = [
         *_check_versions(),
@@ -93,15 +92,27 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
         *_check_cache(cache),
     ]
     if as_json:
-        form = _to_json(versions, place, sessions, names, findings)
-        form["cache"] = {**asdict(cache), "path": str(cache.path)}
-        output.write_json({**form, "recoveries": [*map(json_values.recovery, recoveries)]})
+        output.write_json(
+            {
+                "versions": versions,
+                "folder": place,
+                "sessions": _sessions_to_json(sessions),
+                **asdict(names),
+                "findings": [asdict(finding) for finding in findings],
+                "cache": {**asdict(cache), "path": str(cache.path)},
+                "recoveries": [*map(json_values.recovery, recoveries)],
+            }
+        )
     else:
-        _write(versions, place, sessions, _describe_cache(cache), findings)
+        _write_facts(versions, place, sessions, _describe_cache(cache))
+        for finding in findings:
+            output.write(f"\n{_paragraph(finding)}")
+        if not findings:
+            output.write("\nno problems\n")
     exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
-def _describe_cache(cache: CatalogueState) -> str:
+def _describe_cache(cache: catalogue_state.CatalogueState) -> str:
     if cache.size_bytes is None:
         return f"{cache.path} (does not exist yet)"
     size = f"{cache.size_bytes / 1e6:,.1f} MB"
@@ -112,21 +123,21 @@ def _describe_cache(cache: CatalogueState) -> str:
 
 
 def _versions() -> dict[str, str | None]:
-    """Return versions without importing the packages."""
+    """Return versions without importing the packages; None for one that is not installed."""
     import platform
     import sqlite3
+    from importlib import metadata
 
-    interpreter = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
-    return {**interpreter, **{name: _installed_version(name) for name in _PACKAGES}}
-
-
-def _installed_version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:  # running from a checkout that is not installed
-        return None
+    versions: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # running from a checkout
+            versions[name] = None
+    return versions
 
 
 def _describe_folder(directory: Path) -> dict[str, Any]:
@@ -145,66 +156,53 @@ def _count_sessions(entries: Iterable[SessionInfo | BadSession]) -> Tally:
         sessions.total += 1
         if problem := json_values.problem(entry):
             sessions.flagged[entry.session_id] = problem.replace(json_values.ROWS_LOST, _LOST)
-        if isinstance(entry, SessionInfo):
-            _count(sessions, entry)
+        if not isinstance(entry, SessionInfo):
+            continue
+        sessions.by_status[str(entry.status)] += 1
+        sessions.live += entry.live
+        if entry.status == SessionStatus.RUNNING and not entry.live:
+            sessions.stale.append(entry.session_id)
     return sessions
-
-
-def _count(sessions: Tally, info: SessionInfo) -> None:
-    sessions.by_status[str(info.status)] += 1
-    sessions.live += info.live
-    if info.status == SessionStatus.RUNNING and not info.live:
-        sessions.stale.append(info.session_id)
 
 
 def _check_versions() -> Iterator[Diagnosis]:
     import sqlite3
 
     if sqlite3.sqlite_version_info < _SAFE_SQLITE:
-        yield Diagnosis(
-            "warning",
-            "sqlite",
+        text = (
             f"SQLite {sqlite3.sqlite_version} is older than 3.51.3, which fixed a race: a "
             "checkpoint by a second connection during a write can damage the file. This package "
-            "never runs one; let no other program write to these files",
+            "never runs one; let no other program write to these files"
         )
+        yield Diagnosis("warning", "sqlite", text)
 
 
 def _check_folder(place: dict[str, Any]) -> Iterator[Diagnosis]:
     if place["exists"] and int(place["mode"], 8) & 0o077:
-        yield Diagnosis(
-            "problem",
-            "folder_rights",
-            f"other users can enter the folder (mode {place['mode']}); run chmod 700 on it",
-        )
+        text = f"other users can enter the folder (mode {place['mode']}); run chmod 700 on it"
+        yield Diagnosis("problem", "folder_rights", text)
     if place["file_system"] and folder_checks.is_network(place["file_system"]):
-        yield Diagnosis(
-            "problem",
-            "network",
+        text = (
             f"the folder is on {place['file_system']}, a network file system, and SQLite's WAL "
-            "works on one machine only; set XDG_STATE_HOME to a local disk",
+            "works on one machine only; set XDG_STATE_HOME to a local disk"
         )
+        yield Diagnosis("problem", "network", text)
 
 
 def _check_sessions(sessions: Tally, recoveries: Sequence[Recovery]) -> Iterator[Diagnosis]:
     for session_id, problem in sessions.flagged.items():
-        lost_rows = problem.endswith(_LOST)
-        reports = [
-            recovery
-            for recovery in recoveries
-            if recovery.session_id == session_id and recovery.partial
-        ]
+        if not problem.endswith(_LOST):
+            yield Diagnosis("problem", "session", problem, (session_id,))
+            continue
+        reports = notices.reports_of_losses(recoveries, session_id)
         remark = "; ".join(map(_describe_recovery, reports)) or "no report can be read"
-        what = "lost_rows" if lost_rows else "session"
-        yield Diagnosis("problem", what, problem, (session_id,), (remark,) if lost_rows else ())
+        yield Diagnosis("problem", "lost_rows", problem, (session_id,), (remark,))
     if sessions.stale:
-        yield Diagnosis(
-            "problem",
-            "stale",
+        text = (
             "marked running but without a writer: the process ended without closing them; run "
-            "statebackend reap",
-            tuple(sessions.stale),
+            "statebackend reap"
         )
+        yield Diagnosis("problem", "stale", text, tuple(sessions.stale))
 
 
 def _check_originals(
@@ -212,13 +210,9 @@ def _check_originals(
 ) -> Iterator[Diagnosis]:
     reports = {report.original.name: report for report in recoveries if report.original}
     if names.originals:
-        yield Diagnosis(
-            "problem",
-            "original",
-            "damaged originals that recoveries kept; check them, then keep or delete them",
-            names.originals,
-            tuple(_describe_recovery(reports.get(name)) for name in names.originals),
-        )
+        text = "damaged originals that recoveries kept; check them, then keep or delete them"
+        remarks = tuple(_describe_recovery(reports.get(name)) for name in names.originals)
+        yield Diagnosis("problem", "original", text, names.originals, remarks)
 
 
 def _describe_recovery(recovery: Recovery | None) -> str:
@@ -242,48 +236,30 @@ def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
             yield Diagnosis("problem", what, text, paths)
 
 
-def _check_cache(cache: CatalogueState) -> Iterator[Diagnosis]:
+def _check_cache(cache: catalogue_state.CatalogueState) -> Iterator[Diagnosis]:
     if cache.problem is not None:
-        yield Diagnosis(
-            "problem",
-            "cache",
+        text = (
             f"the catalogue cannot be used ({cache.problem}), so a search may miss events; "
-            "sessions are not affected; run statebackend doctor --rebuild-cache",
-            (str(cache.path),),
+            "sessions are not affected; run statebackend doctor --rebuild-cache"
         )
+        yield Diagnosis("problem", "cache", text, (str(cache.path),))
 
 
-def _to_json(
-    versions: dict[str, str | None],
-    place: dict[str, Any],
-    sessions: Tally,
-    names: folder_checks.SuspectNames,
-    findings: list[Diagnosis],
-) -> dict[str, Any]:
+def _sessions_to_json(sessions: Tally) -> json_values.JsonObject:
     return {
-        "versions": versions,
-        "folder": place,
-        "sessions": {
-            "total": sessions.total,
-            "by_status": dict(sessions.by_status),
-            "live": sessions.live,
-            "stale": sessions.stale,
-            "bad": [
-                {"session_id": session_id, "problem": problem}
-                for session_id, problem in sessions.flagged.items()
-            ],
-        },
-        **asdict(names),
-        "findings": [asdict(finding) for finding in findings],
+        "total": sessions.total,
+        "by_status": dict(sessions.by_status),
+        "live": sessions.live,
+        "stale": sessions.stale,
+        "bad": [
+            {"session_id": session_id, "problem": problem}
+            for session_id, problem in sessions.flagged.items()
+        ],
     }
 
 
-def _write(
-    versions: dict[str, str | None],
-    place: dict[str, Any],
-    sessions: Tally,
-    cache: str,
-    findings: list[Diagnosis],
+def _write_facts(
+    versions: dict[str, str | None], place: dict[str, Any], sessions: Tally, cache: str
 ) -> None:
     counts = ", ".join(
         f"{count:,} {status}" for status, count in sorted(sessions.by_status.items())
@@ -299,17 +275,14 @@ def _write(
     }
     for name, value in facts.items():
         output.write(f"{name:<13} {escape.line(value)}\n")
-    for finding in findings:
-        output.write(f"\n{_paragraph(finding)}")
-    if not findings:
-        output.write("\nno problems\n")
 
 
 def _paragraph(finding: Diagnosis) -> str:
-    remarks = [f" ({remark})" for remark in finding.remarks] or [""] * len(finding.names)
+    total = len(finding.names)
+    remarks = [f" ({remark})" for remark in finding.remarks] or [""] * total
     lines = [name + remark for name, remark in zip(finding.names, remarks, strict=True)]
     first = [f"    {escape.line(line)}\n" for line in lines[:_NAMED]]
-    if len(finding.names) > _NAMED:
-        first.append(f"    and {len(finding.names) - _NAMED:,} more: see --json\n")
-    count = f"{display.plural(len(finding.names), 'name')}: " if len(finding.names) > 1 else ""
+    if total > _NAMED:
+        first.append(f"    and {total - _NAMED:,} more: see --json\n")
+    count = f"{display.plural(total, 'name')}: " if total > 1 else ""
     return f"{finding.severity}: {count}{escape.line(finding.text)}\n{''.join(first)}"

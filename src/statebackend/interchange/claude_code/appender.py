@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statebackend.interchange.claude_code.drafts import (
     EventDraft,
@@ -85,10 +85,7 @@ def _read_message(stored: StoredEvents, keys: RecordKeys, event: Event, cost: Co
     if event.id == stored.last_id:
         stored.last_lines = line_keys
     if cost is not None:
-        spent = Counters(
-            cost.input_tokens, cost.output_tokens, cost.cache_write_tokens, cost.cache_read_tokens
-        )
-        stored.spent[group] = stored.spent.get(group, Counters()).plus(spent)
+        stored.spent[group] = stored.spent.get(group, Counters()).plus_cost(cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +148,9 @@ class Appender:
         self.reaches_end |= identity == stored.last_id
         if identity in stored.ids:
             return None
-        payload = self._read_lines([line])
+        payload, timestamp = self._read_lines([line]), line.timestamp or self.started_at
         return _ImportedEvent(
-            identity, draft.kind, draft.producer, payload, self._timestamp(line), item=draft.item
+            identity, draft.kind, draft.producer, payload, timestamp, item=draft.item
         )
 
     def _pending_message(self, draft: MessageDraft, stored: StoredEvents) -> _ImportedEvent | None:
@@ -170,7 +167,7 @@ class Appender:
             EventKind.MESSAGE,
             Producer("model", _PROVIDER, first.version),
             self._read_lines(lines),
-            self._timestamp(first),
+            first.timestamp or self.started_at,
             cost=self._pending_cost(draft, stored.spent.get(draft.group)),
         )
 
@@ -193,9 +190,6 @@ class Appender:
             cost_usd=0.0 if price is None else _usd(added, price),
         )
 
-    def _timestamp(self, line: SourceLine) -> datetime:
-        return line.timestamp or self.started_at
-
     def _read_lines(self, lines: list[SourceLine]) -> bytes:
         return b"\n".join(self._read_line(line) for line in lines)
 
@@ -208,49 +202,25 @@ class Appender:
     def _append(self, events: list[_ImportedEvent]) -> None:
         with self.session.batch() as batch:
             for event in events:
+                values: dict[str, Any] = {
+                    "payload": event.payload,
+                    "schema_version": SCHEMA_VERSION,
+                    "event_id": event.id,
+                    "timestamp": event.timestamp,
+                }
                 if event.item is not None:
-                    batch.append_plan(
-                        producer=event.producer,
-                        payload=event.payload,
-                        items=[event.item],
-                        schema_version=SCHEMA_VERSION,
-                        event_id=event.id,
-                        timestamp=event.timestamp,
-                    )
+                    batch.append_plan(producer=event.producer, items=[event.item], **values)
                 elif event.kind is not EventKind.MESSAGE:
-                    batch.append(
-                        event.kind,
-                        producer=event.producer,
-                        payload=event.payload,
-                        schema_version=SCHEMA_VERSION,
-                        event_id=event.id,
-                        timestamp=event.timestamp,
-                    )
+                    batch.append(event.kind, producer=event.producer, **values)
                 elif event.producer.category == "kernel":
-                    batch.append_prompt(
-                        payload=event.payload,
-                        schema_version=SCHEMA_VERSION,
-                        event_id=event.id,
-                        timestamp=event.timestamp,
-                    )
+                    batch.append_prompt(**values)
                 else:
-                    batch.append_message(
-                        producer=event.producer,
-                        payload=event.payload,
-                        cost=event.cost,
-                        schema_version=SCHEMA_VERSION,
-                        event_id=event.id,
-                        timestamp=event.timestamp,
-                    )
+                    batch.append_message(producer=event.producer, cost=event.cost, **values)
 
 
 def _usd(tokens: Counters, price: ModelPrice) -> float:
-    return (
-        tokens.input * price.input
-        + tokens.output * price.output
-        + tokens.cache_write * price.cache_write
-        + tokens.cache_read * price.cache_read
-    ) / 1e6
+    prices = (price.input, price.output, price.cache_write, price.cache_read)
+    return sum(count * usd for count, usd in zip(tokens, prices, strict=True)) / 1e6
 
 
 def _batches(events: Iterator[_ImportedEvent]) -> Iterator[list[_ImportedEvent]]:
@@ -267,7 +237,7 @@ def _batches(events: Iterator[_ImportedEvent]) -> Iterator[list[_ImportedEvent]]
 
 
 def set_final_status(appender: Appender, before: SessionInfo) -> bool:
-    """Set the session's status from the end of the transcript; tell whether that changed it.
+    """Set the session's status from the end of the transcript; return whether that changed it.
 
     *before* is the session before the import.
     """

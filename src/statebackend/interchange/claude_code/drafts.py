@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from statebackend.interchange.claude_code.record_fields import (
-    Counters,
-    Json,
-    blocks_of,
-    clean_text,
-    is_refusal,
-    is_requested,
-    message_of,
-    says_something,
-    time_of,
-    tool_of,
-    usage_of,
-    version_of,
-)
+from statebackend.interchange.claude_code import record_fields
+from statebackend.interchange.claude_code.record_fields import Counters, Json, blocks_of, clean_text
 from statebackend.interchange.claude_code.source_ids import RecordKeys, message_group
 from statebackend.interchange.claude_code.turn_state import TurnState
 from statebackend.interchange.jsonl import BadText, SourceObject
@@ -30,26 +19,12 @@ _NO_MESSAGE = "no message"
 _NOTHING_SAID = "no text, image or tool result"
 _REPEATED = "repeated record"
 _KERNEL = Producer("kernel", "kernel", "1")
-_CONTEXT_ATTACHMENTS = frozenset(
-    {
-        "directory",
-        "edited_text_file",
-        "file",
-        "hook_additional_context",
-        "invoked_skills",
-        "mcp_instructions_delta",
-        "mcp_resource",
-        "nested_memory",
-        "plan_file_reference",
-        "queued_command",
-        "relevant_memories",
-        "selected_lines_in_ide",
-        "skill_listing",
-    }
+_CONTEXT_ATTACHMENT = re.compile(
+    "directory|edited_text_file|file|hook_additional_context|invoked_skills|mcp_instructions_delta|"
+    "mcp_resource|nested_memory|plan_file_reference|queued_command|relevant_memories|"
+    "selected_lines_in_ide|skill_listing"
 )
-_HOOK_FAILURES = frozenset(
-    {"hook_blocking_error", "hook_error_during_execution", "hook_non_blocking_error"}
-)
+_HOOK_FAILURE = re.compile("hook_(blocking_error|error_during_execution|non_blocking_error)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +72,7 @@ class MessageDraft:
         """Add the next line of the message."""
         self.lines.append(line)
         self.model = clean_text(message.get("model"))
-        usage = usage_of(message) if self.requested else None
+        usage = record_fields.usage_of(message) if self.requested else None
         if usage is not None:
             self.usage, self.odd_counters = usage
 
@@ -138,7 +113,7 @@ class Transcript:
     def _add_record(self, source: SourceObject) -> None:
         self.records += 1
         self.shared_lines += source.place == 1
-        timestamp = time_of(source.value)
+        timestamp = record_fields.time_of(source.value)
         if timestamp is not None:
             self._now = timestamp
             self.latest = max(timestamp, self.latest or timestamp)
@@ -166,18 +141,20 @@ class Transcript:
         key = self._keys.key(record, source.data, group)
         if key is None:
             return None
-        return SourceLine(key, source.start, len(source.data), self._now, version_of(record))
+        return SourceLine(
+            key, source.start, len(source.data), self._now, record_fields.version_of(record)
+        )
 
     def _is_inline(self, record: Json) -> bool:
         return self._inline_sidechains and record.get("isSidechain") is True
 
     def _draft_user(self, source: SourceObject) -> str | None:
         record = source.value
-        message = message_of(record)
+        message = record_fields.message_of(record)
         if message is None:
             return _NO_MESSAGE
         results = blocks_of(message, "tool_result")
-        if not results and not says_something(message):
+        if not results and not record_fields.says_something(message):
             return _NOTHING_SAID
         line = self._source_line(source, "user")
         if line is None:
@@ -200,7 +177,7 @@ class Transcript:
             provider, tool = self._calls.get(call_id, ("claude-code", "unknown"))
             producer = Producer("tool", provider, line.version)
             self._add_draft(EventKind.TOOL_RESULT, producer, line, f"tool_result {index}")
-            if is_refusal(result):
+            if record_fields.is_refusal(result):
                 item = PlanItem(
                     turn_id=self._turn_id,
                     tool_call_id=call_id,
@@ -213,16 +190,16 @@ class Transcript:
 
     def _draft_assistant(self, source: SourceObject) -> str | None:
         record = source.value
-        message = message_of(record)
+        message = record_fields.message_of(record)
         if message is None:
             return _NO_MESSAGE
         group = message_group(record, source.data)
         line = self._source_line(source, group)
         if line is None:
             return _REPEATED
-        self._message_draft(group, is_requested(record)).add(line, message)
+        self._message_draft(group, record_fields.is_requested(record)).add(line, message)
         for index, call in enumerate(blocks_of(message, "tool_use")):
-            provider, tool = tool_of(call.get("name"))
+            provider, tool = record_fields.tool_of(call.get("name"))
             self._calls[clean_text(call.get("id"), "")] = provider, tool
             producer = Producer("tool", provider, line.version)
             self._add_draft(EventKind.TOOL_CALL, producer, line, f"tool_call {index}")
@@ -241,13 +218,14 @@ class Transcript:
         attachment = source.value.get("attachment")
         if not isinstance(attachment, dict):
             return _NO_KIND
-        name = attachment.get("type")
-        if not isinstance(name, str) or name not in _CONTEXT_ATTACHMENTS | _HOOK_FAILURES:
+        name = clean_text(attachment.get("type"), "")
+        is_context = _CONTEXT_ATTACHMENT.fullmatch(name) is not None
+        if not is_context and not _HOOK_FAILURE.fullmatch(name):
             return _NO_KIND
         line = self._source_line(source, "attachment")
         if line is None:
             return _REPEATED
-        if name in _CONTEXT_ATTACHMENTS:
+        if is_context:
             self._draft_context(line)
         else:
             self._draft_hook_error(line, attachment.get("hookName"))
@@ -265,15 +243,6 @@ class Transcript:
         self._draft_hook_error(line, "Stop")
         return None
 
-    def _draft_context(self, line: SourceLine) -> None:
-        producer = Producer("context", "claude-code", line.version)
-        self._add_draft(EventKind.CONTEXT_CONTRIBUTION, producer, line, "context")
-
-    def _draft_hook_error(self, line: SourceLine, name: object) -> None:
-        # No producer category fits a hook of the client; most hooks guard tools.
-        producer = Producer("tool", clean_text(name, "hook"), line.version)
-        self._add_draft(EventKind.HOOK_ERROR, producer, line, "hook_error")
-
     def _add_draft(
         self,
         kind: EventKind,
@@ -283,6 +252,15 @@ class Transcript:
         item: PlanItem | None = None,
     ) -> None:
         self.drafts.append(EventDraft(kind, producer, line, part, item))
+
+    def _draft_context(self, line: SourceLine) -> None:
+        producer = Producer("context", "claude-code", line.version)
+        self._add_draft(EventKind.CONTEXT_CONTRIBUTION, producer, line, "context")
+
+    def _draft_hook_error(self, line: SourceLine, name: object) -> None:
+        # No producer category fits a hook of the client; most hooks guard tools.
+        producer = Producer("tool", clean_text(name, "hook"), line.version)
+        self._add_draft(EventKind.HOOK_ERROR, producer, line, "hook_error")
 
 
 def _is_context(record: Json) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from statebackend.errors import InvalidValue
+from statebackend.values.recorded import Cost
 from statebackend.values.timestamps import normalize
 from statebackend.values.validation import MAX_INTEGER
 
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_NAME = 200
 _REFUSED = "The user doesn't want to proceed with this tool use"
 _INTERRUPTED = "[Request interrupted by user"
-_PROMPT_BLOCKS = frozenset({"text", "image", "document"})
+_PROMPT_BLOCKS = ("document", "image", "text")
 _COUNTERS = (
     "input_tokens",
     "output_tokens",
@@ -60,7 +60,7 @@ def message_of(record: Json) -> Json | None:
 
 
 def is_conversation(record: Json) -> bool:
-    """Tell whether this is a user or assistant record of Claude Code."""
+    """Return whether this is a user or assistant record of Claude Code."""
     return (
         record.get("type") in ("user", "assistant")
         and message_of(record) is not None
@@ -77,11 +77,9 @@ def blocks_of(message: Json, name: str) -> list[Json]:
 
 
 def says_something(message: Json) -> bool:
-    """Tell whether the content is text, or holds a block of text, an image or a document."""
+    """Return whether the content is text, or holds a block of text, an image or a document."""
     content = message.get("content")
-    return isinstance(content, str) or any(
-        blocks_of(message, name) for name in sorted(_PROMPT_BLOCKS)
-    )
+    return isinstance(content, str) or any(blocks_of(message, name) for name in _PROMPT_BLOCKS)
 
 
 def text_of(content: object) -> str:
@@ -93,17 +91,17 @@ def text_of(content: object) -> str:
 
 
 def is_refusal(result: Json) -> bool:
-    """Tell whether this result says that the user refused the call."""
+    """Return whether this result says that the user refused the call."""
     return result.get("is_error") is True and text_of(result.get("content")).startswith(_REFUSED)
 
 
 def is_interruption(message: Json) -> bool:
-    """Tell whether this is the client's note that the user stopped the turn."""
+    """Return whether this is the client's note that the user stopped the turn."""
     return text_of(message.get("content")).startswith(_INTERRUPTED)
 
 
 def is_requested(record: Json) -> bool:
-    """Tell whether a model wrote this assistant line; else the client did."""
+    """Return whether a model wrote this assistant line; else the client did."""
     message = message_of(record) or {}
     return message.get("model") != "<synthetic>" and record.get("isApiErrorMessage") is not True
 
@@ -118,8 +116,7 @@ def tool_of(name: object) -> tuple[str, str]:
     return "claude-code", text
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(NamedTuple):
     """The four token counters of a cost row, which do not overlap in this source."""
 
     input: int = 0
@@ -127,19 +124,18 @@ class Counters:
     cache_write: int = 0
     cache_read: int = 0
 
-    def as_tuple(self) -> tuple[int, int, int, int]:
-        """Return the four numbers in the order of the fields."""
-        return self.input, self.output, self.cache_write, self.cache_read
-
-    def plus(self, other: Counters) -> Counters:
-        """Return the sums."""
-        pairs = zip(self.as_tuple(), other.as_tuple(), strict=True)
-        return Counters(*(mine + theirs for mine, theirs in pairs))
+    def plus_cost(self, cost: Cost) -> Counters:
+        """Return the sums with the counters of a stored cost."""
+        return Counters(
+            self.input + cost.input_tokens,
+            self.output + cost.output_tokens,
+            self.cache_write + cost.cache_write_tokens,
+            self.cache_read + cost.cache_read_tokens,
+        )
 
     def increase_since(self, earlier: Counters) -> tuple[Counters, int]:
         """Return the increase since *earlier*, and how many counters decreased (counted as 0)."""
-        pairs = zip(self.as_tuple(), earlier.as_tuple(), strict=True)
-        steps = [now - before for now, before in pairs]
+        steps = [now - before for now, before in zip(self, earlier, strict=True)]
         return Counters(*(max(step, 0) for step in steps)), sum(step < 0 for step in steps)
 
 
@@ -148,15 +144,8 @@ def usage_of(message: Json) -> tuple[Counters, int] | None:
     usage = message.get("usage")
     if not isinstance(usage, dict):
         return None
-    given = [usage.get(name) for name in _COUNTERS]
-    numbers = [_counter(value) for value in given]
-    odd = sum(
-        value is not None and number is None for value, number in zip(given, numbers, strict=True)
-    )
-    return Counters(*(number or 0 for number in numbers)), odd
-
-
-def _counter(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
-        return None
-    return value
+    given: list[Any] = [usage.get(name) for name in _COUNTERS]
+    valid = [type(value) is int and 0 <= value <= MAX_INTEGER for value in given]
+    numbers: list[int] = [value if ok else 0 for value, ok in zip(given, valid, strict=True)]
+    odd = sum(not ok and value is not None for value, ok in zip(given, valid, strict=True))
+    return Counters(*numbers), odd

@@ -15,13 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statebackend.interchange.claude_code.record_fields import (
-    Json,
-    is_conversation,
-    is_requested,
-    message_of,
-    time_of,
-)
+from statebackend.interchange.claude_code import record_fields
+from statebackend.interchange.claude_code.record_fields import Json, is_requested, message_of
 from statebackend.interchange.jsonl import SourceObject, read_objects
 from statebackend.values.ids import session_id_from
 
@@ -55,7 +50,7 @@ def event_id(source_id: str, key: str, part: str) -> str:
 
 
 def is_agent_file(path: Path) -> bool:
-    """Tell whether *path* is named like a sub-agent's transcript."""
+    """Return whether *path* is named like a sub-agent's transcript."""
     return path.name.startswith("agent-")
 
 
@@ -77,8 +72,8 @@ class Origin:
     def add(self, record: Json) -> None:
         """Add the next record of the file."""
         if self.started_at is None:
-            self.started_at = time_of(record)
-        if not self.conversation and is_conversation(record):
+            self.started_at = record_fields.time_of(record)
+        if not self.conversation and record_fields.is_conversation(record):
             self.conversation = True
             session, agent = record.get("sessionId"), record.get("agentId")
             self.session = session if isinstance(session, str) else None
@@ -86,11 +81,6 @@ class Origin:
             if marked and is_agent_file(self.path):
                 name = self.path.stem.removeprefix("agent-")
                 self.agent = agent if isinstance(agent, str) else name
-
-    @property
-    def complete(self) -> bool:
-        """Tell whether later records make no difference."""
-        return self.conversation and self.started_at is not None
 
     @property
     def source_id(self) -> str:
@@ -117,9 +107,8 @@ class Origin:
         beside = self.path.parent.parent
         yield beside.parent / f"{beside.name}.jsonl"
         parent = self.parent_source_id
-        if parent is not None and _UUID.fullmatch(
-            parent
-        ):  # other text must not become part of a path
+        # Other text must not become part of a path.
+        if parent is not None and _UUID.fullmatch(parent):
             yield beside.parent / f"{parent}.jsonl"
             yield self.path.parent / f"{parent}.jsonl"
 
@@ -131,8 +120,8 @@ def read_origin(path: Path) -> Origin:
         for piece in read_objects(lines):
             if isinstance(piece, SourceObject):
                 origin.add(piece.value)
-            if origin.complete:
-                break
+            if origin.conversation and origin.started_at is not None:
+                break  # later records make no difference
     return origin
 
 
