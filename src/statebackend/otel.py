@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from contextvars import Token
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 try:
     from opentelemetry import context, trace
@@ -37,39 +36,22 @@ class OpenTelemetry:
         """Use *tracer_provider* (None: the global one of the process)."""
         self._tracer = trace.get_tracer("statebackend", tracer_provider=tracer_provider)
 
-    def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[None]:
+    @contextmanager
+    def span(self, name: str, **attributes: Attribute) -> Iterator[None]:
         """Return a context manager that records the operation *name* as a span."""
-        return _SpanRecorder(self._tracer, name, attributes)
-
-
-class _SpanRecorder(AbstractContextManager[None]):
-    # The tracer's own context manager would record tracebacks, and those of SQLAlchemy's errors
-    # contain the values of a statement.
-    def __init__(self, tracer: trace.Tracer, name: str, attributes: dict[str, Attribute]) -> None:
-        self._tracer = tracer
-        self._name = name
-        self._attributes = attributes
-        self._span: trace.Span | None = None
-        self._token: Token[context.Context] | None = None
-
-    def __enter__(self) -> None:
-        self._span = self._tracer.start_span(
-            self._name, attributes={_PREFIX + key: value for key, value in self._attributes.items()}
-        )
-        self._token = context.attach(trace.set_span_in_context(self._span))
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._span is not None
-        assert self._token is not None
-        context.detach(self._token)
-        if error is not None:
-            _record_error(self._span, error)
-        self._span.end()
+        # The tracer's own context manager would record tracebacks, and those of SQLAlchemy's
+        # errors contain the values of a statement.
+        names = {_PREFIX + key: value for key, value in attributes.items()}
+        span = self._tracer.start_span(name, attributes=names)
+        token = context.attach(trace.set_span_in_context(span))
+        try:
+            yield
+        except BaseException as error:
+            _record_error(span, error)
+            raise
+        finally:
+            context.detach(token)
+            span.end()
 
 
 def _record_error(span: trace.Span, error: BaseException) -> None:

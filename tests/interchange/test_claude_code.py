@@ -24,14 +24,10 @@ from statebackend import (
     SessionStatus,
     StateBackend,
 )
-from statebackend.interchange.claude_code.importer import (
-    SCHEMA_VERSION,
-    FileOutcome,
-    FileReport,
-    ModelPrice,
-    load_prices,
-)
+from statebackend.interchange.claude_code.appender import SCHEMA_VERSION
+from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
 from statebackend.interchange.jsonl import SourceObject, read_objects
+from statebackend.interchange.report import FileOutcome, FileReport
 from tests.transcripts import (
     REFUSAL,
     SESSION,

@@ -19,7 +19,7 @@ import pytest
 
 import statebackend
 from statebackend import EventKind, SessionStatus, StateBackend
-from statebackend.interchange.claude_code.importer import FileOutcome
+from statebackend.interchange.report import FileOutcome
 from tests.transcripts import (
     USAGE,
     Lines,

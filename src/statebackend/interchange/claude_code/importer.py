@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from statebackend.errors import SessionExists, StateBackendError
 from statebackend.files.paths import SessionFiles
-from statebackend.interchange.claude_code.appender import SCHEMA_VERSION, Appender, set_final_status
+from statebackend.interchange.claude_code.appender import Appender, set_final_status
 from statebackend.interchange.claude_code.drafts import Transcript
-from statebackend.interchange.claude_code.prices import ModelPrice, load_prices
+from statebackend.interchange.claude_code.prices import ModelPrice
 from statebackend.interchange.claude_code.record_fields import clean_text
 from statebackend.interchange.claude_code.source_ids import (
     Origin,
@@ -36,17 +36,6 @@ from statebackend.values.timestamps import to_text
 
 if TYPE_CHECKING:
     from statebackend.recording.session import Session
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "FileOutcome",
-    "FileReport",
-    "ImportReport",
-    "ModelPrice",
-    "SkippedRecords",
-    "import_claude_code",
-    "load_prices",
-]
 
 DEFAULT_PROFILE = "claude-code"
 
@@ -132,32 +121,25 @@ class _Import:
                 origin.add(piece.value)
             transcript.add(piece)
         report = _report_of(path, transcript)
+        refused = replace(report, recorded=0)
         if not origin.conversation:
-            return replace(
-                report, recorded=0, problem="has no user or assistant record of Claude Code"
-            )
+            return replace(refused, problem="has no user or assistant record of Claude Code")
         if origin.started_at is None:
-            return replace(report, recorded=0, problem="has no record with a timestamp since 1970")
+            return replace(refused, problem="has no record with a timestamp since 1970")
         session, outcome, notes = self._open_or_create(origin, origin.started_at)
         with session:
             before = session.info
             if before.incomplete:
                 # Lost events would be appended after later ones, and their cost counted twice.
-                return replace(
-                    report,
-                    recorded=0,
-                    session_id=before.session_id,
-                    recovery=session.recovery,
-                    problem="its session lost rows to damage, so an import would change the order "
-                    "of events and count cost twice; import it into another folder",
+                problem = (
+                    "its session lost rows to damage, so an import would change the order of "
+                    "events and count cost twice; import it into another folder"
                 )
+                refused = replace(refused, session_id=before.session_id, problem=problem)
+                return replace(refused, recovery=session.recovery)
+            started_at, number = origin.started_at, file.fileno()
             appender = Appender(
-                session=session,
-                transcript=transcript,
-                source_id=origin.source_id,
-                started_at=origin.started_at,
-                file=file.fileno(),
-                prices=self._prices,
+                session, transcript, origin.source_id, started_at, number, self._prices
             )
             appender.append_missing()
             if set_final_status(appender, before) and outcome is FileOutcome.UNCHANGED:
@@ -189,19 +171,10 @@ class _Import:
             return write.open_for_writing(self._path(known)), FileOutcome.UNCHANGED, ()
         parent, depth, notes = self._find_parent(origin)
         try:
-            session = create.create(
-                self._path(derived),
-                (
-                    derived,
-                    parent,
-                    self._profile,
-                    SessionStatus.RUNNING,
-                    depth,
-                    to_text(started_at),
-                    None,
-                ),
-            )
-        except SessionExists:  # another import of the same transcript created it meanwhile
+            start, status = to_text(started_at), SessionStatus.RUNNING
+            values = (derived, parent, self._profile, status, depth, start, None)
+            session = create.create(self._path(derived), values)
+        except SessionExists:  # another import of the same transcript has created it
             session = write.open_for_writing(self._path(derived))
         self._sessions[random_part(derived)] = derived
         return session, FileOutcome.CREATED, notes
@@ -234,16 +207,15 @@ class _Import:
 
 
 def _report_of(path: Path, transcript: Transcript) -> FileReport:
-    skipped = (
-        SkippedRecords(type=name, subtype=subtype, reason=reason, count=count)
-        for (name, subtype, reason), count in sorted(transcript.skipped.items())
-    )
     return FileReport(
         path=path,
         outcome=FileOutcome.REFUSED,
         records=transcript.records,
         recorded=transcript.recorded,
-        skipped=tuple(skipped),
+        skipped=tuple(
+            SkippedRecords(type=name, subtype=subtype, reason=reason, count=count)
+            for (name, subtype, reason), count in sorted(transcript.skipped.items())
+        ),
         torn=transcript.torn,
         shared_lines=transcript.shared_lines,
     )
