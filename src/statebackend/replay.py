@@ -19,13 +19,14 @@ Renderer = Callable[[Event], str]
 """Returns the text of one event; the event's ``schema_version`` says how to read its payload."""
 
 _HEX_BYTES = 64
+_SPACE_OUTSIDE_STRINGS = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """One event and its text.
 
-    ``fallback`` tells that the generic renderer was used: either no renderer is registered for
+    ``fallback`` means that the generic renderer was used: either no renderer is registered for
     this producer version, or it raised ``error`` (type and message).
     """
 
@@ -70,9 +71,7 @@ def replay(
     (SB-24).
     Raises what :meth:`SessionView.events` raises.
     """
-    renderers = renderers or Renderers()
-    events = view.events(after_sequence, kinds, limit)
-    return _replay(events, renderers)
+    return _replay(view.events(after_sequence, kinds, limit), renderers or Renderers())
 
 
 def _replay(events: Iterator[Event], renderers: Renderers) -> Iterator[Rendered]:
@@ -108,7 +107,8 @@ def render_generic(event: Event) -> str:
     try:
         text = event.payload.decode()
     except UnicodeDecodeError:
-        return _hex_summary(event.payload)
+        more = " …" if len(event.payload) > _HEX_BYTES else ""
+        return f"{len(event.payload)} bytes: {event.payload[:_HEX_BYTES].hex(' ')}{more}"
     for values in ([text], text.splitlines()):
         try:
             return "\n".join(map(_indent_json, values))
@@ -125,12 +125,3 @@ def _indent_json(text: str) -> str:
     if bare not in (escaped, json.dumps(value, separators=(",", ":"), ensure_ascii=False)):
         raise ValueError("not the same after a round trip")
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-_SPACE_OUTSIDE_STRINGS = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
-
-
-def _hex_summary(payload: bytes) -> str:
-    shown = payload[:_HEX_BYTES].hex(" ")
-    more = " …" if len(payload) > _HEX_BYTES else ""
-    return f"{len(payload)} bytes: {shown}{more}"

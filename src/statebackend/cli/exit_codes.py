@@ -23,21 +23,19 @@ DAMAGED = 5
 FAULT = 70
 INTERRUPTED = 130
 
-_CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
-    ((errors.InvalidValue,), USAGE),
-    ((errors.SessionNotFound,), NOT_FOUND),
-    (
-        (
-            errors.SessionLocked,
-            errors.SessionExists,
-            errors.SessionForked,
-            errors.SchemaTooNew,
-            errors.SchemaOutdated,
-            errors.InvalidTransition,
-            errors.StorageBusy,
-        ),
-        REFUSED,
-    ),
+_REFUSALS = (
+    errors.SessionLocked,
+    errors.SessionExists,
+    errors.SessionForked,
+    errors.SchemaTooNew,
+    errors.SchemaOutdated,
+    errors.InvalidTransition,
+    errors.StorageBusy,
+)
+_CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
+    (errors.InvalidValue, USAGE),
+    (errors.SessionNotFound, NOT_FOUND),
+    (_REFUSALS, REFUSED),
     ((errors.StateBackendError, output.ResultLost, OSError), DAMAGED),
 )
 # Click 8.1 has no such class: it shows the help without raising.

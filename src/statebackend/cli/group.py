@@ -6,7 +6,6 @@ A host program may mount the group, so exit codes are decided here and in ``exit
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from importlib import import_module
 from typing import Any, cast
 
@@ -46,7 +45,8 @@ class SessionsGroup(click.Group):
         """Import the command named *cmd_name*, or return None if there is none."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = import_module(f"statebackend.cli.commands.{_module_name(cmd_name)}")
+        name = "import_" if cmd_name == "import" else cmd_name  # ``import`` is a keyword
+        module = import_module(f"statebackend.cli.commands.{name}")
         return cast("click.Command", module.command)
 
     def make_context(
@@ -62,14 +62,8 @@ class SessionsGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> None:
         """Parse and run the command; an error becomes one line on stderr and an exit code."""
-        meta: MutableMapping[str, Any] = ctx.meta
-        with convert_errors(meta), write_warnings():
+        with convert_errors(ctx.meta), write_warnings():
             super().invoke(ctx)
-
-
-def _module_name(command: str) -> str:
-    """Return the module of *command*; ``import`` is a keyword, so its module is ``import_``."""
-    return "import_" if command == "import" else command
 
 
 @click.group(cls=SessionsGroup, name="sessions", params=[debug_option()])

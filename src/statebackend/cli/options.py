@@ -66,15 +66,10 @@ def json_option(function: _F) -> _F:
 
 
 ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete_id)
-"""The argument ``ids``: any number of ids."""
-
 optional_id_argument = click.argument(
     "session", metavar="[ID]", required=False, shell_complete=complete_id
 )
-"""The argument ``session``: an id or None."""
-
 id_argument = click.argument("session", metavar="ID", shell_complete=complete_id)
-"""The argument ``session``: an id."""
 
 
 def limit_option(description: str, *, default: int | None) -> Callable[[_F], _F]:

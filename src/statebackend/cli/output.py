@@ -26,7 +26,7 @@ class ResultLost(Exception):
 
 
 def stdout_is_terminal() -> bool:
-    """Tell whether stdout is a terminal."""
+    """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -37,7 +37,7 @@ def bold(text: str) -> str:
 
 
 def terminal_is_dumb() -> bool:
-    """Tell whether the terminal supports no escape sequences."""
+    """Return whether the terminal supports no escape sequences."""
     return os.environ.get("TERM", "dumb").lower() in {"", "dumb", "unknown"}
 
 

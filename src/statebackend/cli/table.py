@@ -104,18 +104,17 @@ def write_table(
 
 def _draw_plain(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell]]) -> str:
     """Return the table as plain text, two spaces between the columns."""
+    widths = _widest_cells(columns, rows)
     lines = [[column.title.upper() for column in columns]]
     lines += [[cell.text for cell in row] for row in rows]
-    widths = _widest_cells(columns, rows)
-    return "".join(_draw_line(columns, texts, widths) for texts in lines)
-
-
-def _draw_line(columns: Sequence[TableColumn], texts: Sequence[str], widths: Sequence[int]) -> str:
-    parts = []
-    for column, text, widest in zip(columns, texts, widths, strict=True):
-        padding = " " * (widest - width(text))
-        parts.append(padding + text if column.right else text + padding)
-    return "  ".join(parts).rstrip() + "\n"
+    table = ""
+    for texts in lines:
+        cells = []
+        for column, text, widest in zip(columns, texts, widths, strict=True):
+            padding = " " * (widest - width(text))
+            cells.append(padding + text if column.right else text + padding)
+        table += "  ".join(cells).rstrip() + "\n"
+    return table
 
 
 def _draw_with_rich(

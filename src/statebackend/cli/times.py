@@ -16,25 +16,21 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 def parse_since(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """Convert a date, a time or an age to an aware UTC time; a date means its first moment."""
-    return None if value is None else _parse_option(value, ctx, param, end_of_day=False)
+    return _parse_option(value, end_of_day=False)
 
 
 def parse_until(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """Convert as :func:`parse_since` does; a date means the first moment of the next day."""
-    return None if value is None else _parse_option(value, ctx, param, end_of_day=True)
+    return _parse_option(value, end_of_day=True)
 
 
-def _parse_option(
-    text: str, ctx: click.Context, param: click.Parameter, *, end_of_day: bool
-) -> datetime:
+def _parse_option(text: str | None, *, end_of_day: bool) -> datetime | None:
     try:
-        return parse(text, end_of_day=end_of_day)
+        return None if text is None else parse(text, end_of_day=end_of_day)
     except (ValueError, OverflowError):
-        raise click.BadParameter(
+        raise click.BadParameter(  # Click adds the name of the option
             f"{text!r} is not a time; give a date (2026-01-31), a time (2026-01-31T18:00, local "
-            "unless it ends in an offset or Z), or an age (90m, 12h, 7d, 2w)",
-            ctx=ctx,
-            param=param,
+            "unless it ends in an offset or Z), or an age (90m, 12h, 7d, 2w)"
         ) from None
 
 

@@ -68,41 +68,25 @@ def _to_json(file: FileReport) -> json_values.JsonObject:
     return {
         "session_id": file.session_id,
         "parent_session_id": file.parent_session_id,
+        **asdict(file),
         "path": str(file.path),
-        "outcome": str(file.outcome),
-        "status": None if file.status is None else str(file.status),
-        "events_added": dict(file.events_added),
-        "records": file.records,
-        "recorded": file.recorded,
-        "skipped": [asdict(records) for records in file.skipped],
-        "torn": file.torn,
-        "shared_lines": file.shared_lines,
-        "unpriced_turns": file.unpriced_turns,
-        "odd_counters": file.odd_counters,
-        "problem": file.problem,
-        "notes": list(file.notes),
         "recovery": file.recovery and json_values.recovery(file.recovery),
     }
 
 
 def _write(report: ImportReport) -> None:
     write_table(_COLUMNS, [_row(file) for file in report.files], _total(report))
-    if skipped := _count_skipped(report):
-        output.write("\n")
-        write_table(_SKIPPED_COLUMNS, [(count, *key) for key, count in skipped])
-    for file in report.files:
-        for remark in _remarks(file):
-            output.write(escape.line(f"{file.path}: {remark}") + "\n")
-
-
-def _count_skipped(report: ImportReport) -> list[tuple[tuple[str, str], int]]:
-    """Count skipped records of all files by type and reason, most frequent first."""
     counts: Counter[tuple[str, str]] = Counter()
     for file in report.files:
         for records in file.skipped:
             name = f"{records.type}/{records.subtype}" if records.subtype else records.type
             counts[name, records.reason] += records.count
-    return counts.most_common()
+    if counts:
+        output.write("\n")
+        write_table(_SKIPPED_COLUMNS, [(count, *key) for key, count in counts.most_common()])
+    for file in report.files:
+        for remark in _remarks(file):
+            output.write(escape.line(f"{file.path}: {remark}") + "\n")
 
 
 def _row(file: FileReport) -> Row:

@@ -83,15 +83,7 @@ def command(
 
 
 def _to_json(hit: SearchHit) -> json_values.JsonObject:
-    return {
-        "session_id": hit.session_id,
-        "sequence": hit.sequence,
-        "kind": str(hit.kind),
-        "producer": asdict(hit.producer),
-        "timestamp": json_values.time(hit.timestamp),
-        "snippet": hit.snippet,
-        "marks": [list(mark) for mark in hit.marks],
-    }
+    return {**asdict(hit), "timestamp": json_values.time(hit.timestamp)}
 
 
 def _format_hit(hit: SearchHit) -> str:
