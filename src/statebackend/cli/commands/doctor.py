@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,18 +10,10 @@ from typing import Any, Literal
 import click
 
 from statebackend.catalogue import state as catalogue_state
-from statebackend.cli import (
-    display,
-    escape,
-    exit_codes,
-    folder_checks,
-    json_values,
-    notices,
-    options,
-    output,
-    progress,
-    times,
-)
+from statebackend.cli import display, folder_checks, json_values, notices, options, output, progress
+from statebackend.cli.escape import line
+from statebackend.cli.exit_codes import finish
+from statebackend.cli.times import format_second
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.reports import Recovery
 from statebackend.values.results import BadSession
@@ -51,13 +42,13 @@ class Diagnosis:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of the session files, and the ids of those that need attention."""
+    """Counts of the session files, and those that need attention, with the keys of the JSON."""
 
     total: int = 0
     live: int = 0
-    by_status: Counter[str] = field(default_factory=Counter)
+    by_status: dict[str, int] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
-    flagged: dict[str, str] = field(default_factory=dict)
+    bad: list[dict[str, str]] = field(default_factory=list)
 
 
 @click.command("doctor", cls=options.SessionsCommand)
@@ -96,7 +87,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
             {
                 "versions": versions,
                 "folder": place,
-                "sessions": _sessions_to_json(sessions),
+                "sessions": asdict(sessions),
                 **asdict(names),
                 "findings": [asdict(finding) for finding in findings],
                 "cache": {**asdict(cache), "path": str(cache.path)},
@@ -109,7 +100,7 @@ def command(*, rebuild_cache: bool, as_json: bool) -> None:
             output.write(f"\n{_paragraph(finding)}")
         if not findings:
             output.write("\nno problems\n")
-    exit_codes.finish(attention=any(finding.severity == "problem" for finding in findings))
+    finish(attention=any(finding.severity == "problem" for finding in findings))
 
 
 def _describe_cache(cache: catalogue_state.CatalogueState) -> str:
@@ -155,10 +146,12 @@ def _count_sessions(entries: Iterable[SessionInfo | BadSession]) -> Tally:
     for entry in entries:
         sessions.total += 1
         if problem := json_values.problem(entry):
-            sessions.flagged[entry.session_id] = problem.replace(json_values.ROWS_LOST, _LOST)
+            problem = problem.replace(json_values.ROWS_LOST, _LOST)
+            sessions.bad.append({"session_id": entry.session_id, "problem": problem})
         if not isinstance(entry, SessionInfo):
             continue
-        sessions.by_status[str(entry.status)] += 1
+        status = str(entry.status)
+        sessions.by_status[status] = sessions.by_status.get(status, 0) + 1
         sessions.live += entry.live
         if entry.status == SessionStatus.RUNNING and not entry.live:
             sessions.stale.append(entry.session_id)
@@ -190,7 +183,8 @@ def _check_folder(place: dict[str, Any]) -> Iterator[Diagnosis]:
 
 
 def _check_sessions(sessions: Tally, recoveries: Sequence[Recovery]) -> Iterator[Diagnosis]:
-    for session_id, problem in sessions.flagged.items():
+    for entry in sessions.bad:
+        session_id, problem = entry["session_id"], entry["problem"]
         if not problem.endswith(_LOST):
             yield Diagnosis("problem", "session", problem, (session_id,))
             continue
@@ -222,7 +216,7 @@ def _describe_recovery(recovery: Recovery | None) -> str:
         result = "nothing could be saved"
     else:
         result = notices.describe_losses(recovery) or "everything was saved"
-    return f"{times.format_second(recovery.recovered_at)}: {result}"
+    return f"{format_second(recovery.recovered_at)}: {result}"
 
 
 def _check_names(names: folder_checks.SuspectNames) -> Iterator[Diagnosis]:
@@ -245,19 +239,6 @@ def _check_cache(cache: catalogue_state.CatalogueState) -> Iterator[Diagnosis]:
         yield Diagnosis("problem", "cache", text, (str(cache.path),))
 
 
-def _sessions_to_json(sessions: Tally) -> json_values.JsonObject:
-    return {
-        "total": sessions.total,
-        "by_status": dict(sessions.by_status),
-        "live": sessions.live,
-        "stale": sessions.stale,
-        "bad": [
-            {"session_id": session_id, "problem": problem}
-            for session_id, problem in sessions.flagged.items()
-        ],
-    }
-
-
 def _write_facts(
     versions: dict[str, str | None], place: dict[str, Any], sessions: Tally, cache: str
 ) -> None:
@@ -274,15 +255,15 @@ def _write_facts(
         "cache": cache,
     }
     for name, value in facts.items():
-        output.write(f"{name:<13} {escape.line(value)}\n")
+        output.write(f"{name:<13} {line(value)}\n")
 
 
 def _paragraph(finding: Diagnosis) -> str:
     total = len(finding.names)
     remarks = [f" ({remark})" for remark in finding.remarks] or [""] * total
-    lines = [name + remark for name, remark in zip(finding.names, remarks, strict=True)]
-    first = [f"    {escape.line(line)}\n" for line in lines[:_NAMED]]
+    names = [name + remark for name, remark in zip(finding.names, remarks, strict=True)]
+    first = [f"    {line(name)}\n" for name in names[:_NAMED]]
     if total > _NAMED:
         first.append(f"    and {total - _NAMED:,} more: see --json\n")
     count = f"{display.plural(total, 'name')}: " if total > 1 else ""
-    return f"{finding.severity}: {count}{escape.line(finding.text)}\n{''.join(first)}"
+    return f"{finding.severity}: {count}{line(finding.text)}\n{''.join(first)}"

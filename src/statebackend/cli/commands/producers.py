@@ -8,13 +8,7 @@ from typing import Any
 
 import click
 
-from statebackend.cli import exit_codes, id_prefixes, json_values, notices
-from statebackend.cli.options import (
-    SessionsCommand,
-    json_option,
-    open_backend,
-    optional_id_argument,
-)
+from statebackend.cli import exit_codes, id_prefixes, json_values, notices, options
 from statebackend.cli.table import Row, columns, write_result
 from statebackend.values.recorded import Producer, ProducerEntry
 
@@ -23,8 +17,8 @@ _ENTRY_COLUMNS = columns("category, name:wrap, version:wrap, first event:right")
 _FIELDS = ("category", "name", "version")
 
 
-@click.command("producers", cls=SessionsCommand)
-@optional_id_argument
+@click.command("producers", cls=options.SessionsCommand)
+@options.optional_id_argument
 @click.option(
     "--installed",
     metavar="FILE",
@@ -32,7 +26,7 @@ _FIELDS = ("category", "name", "version")
     help="Show only producers missing from FILE, a JSON array of objects with category, name and "
     "version.",
 )
-@json_option
+@options.json_option
 def command(*, session: str | None, installed: Path | None, as_json: bool) -> None:
     """Show the plug-in builds that sessions refer to.
 
@@ -40,7 +34,7 @@ def command(*, session: str | None, installed: Path | None, as_json: bool) -> No
     exit code is 1 if any is missing.
     """
     present = None if installed is None else _read_installed(installed)
-    backend = open_backend()
+    backend = options.open_backend()
     empty = "no producers" if present is None else "no producer is missing"
     if session is None:
         referenced = backend.referenced_producers()

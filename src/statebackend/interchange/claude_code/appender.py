@@ -106,7 +106,7 @@ class Appender:
     """Appends a transcript's missing events to its session, in batches.
 
     ``file`` is the descriptor that payloads are read from. After :meth:`append_missing` the
-    counters hold what was appended; ``reaches_end`` tells whether the last event that the session
+    counters hold what was appended; ``reaches_end`` means that the last event that the session
     had before is in this transcript, as only then the transcript's end is the session's.
     """
 

@@ -40,7 +40,7 @@ def session_id_for(source_id: str, started_at: datetime) -> str:
 
 
 def random_part_for(source_id: str) -> str:
-    """Return the end that all session ids of this source have, whatever their time."""
+    """Return the end that all session ids of this source share: all but the time."""
     return random_part(session_id_for(source_id, _EPOCH))
 
 
