@@ -227,9 +227,9 @@ class StateBackend:
         :class:`SessionUnreadable` when nothing can be saved, and the storage errors
         (specification, "Corruption recovery").
         """
-        from statebackend.bulk import recovery
+        from statebackend.bulk import migration
 
-        return recovery.recover_damaged(SessionFiles.of(self.directory, session_id).path)
+        return migration.recover_damaged(SessionFiles.of(self.directory, session_id).path)
 
     def import_transcripts(
         self,
