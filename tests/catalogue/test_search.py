@@ -25,7 +25,7 @@ from statebackend import (
     StorageError,
     StorageUnsupported,
 )
-from statebackend.catalogue import Catalogue, indexing, search, text_schema
+from statebackend.catalogue import Catalogue, indexing, schema, search
 from statebackend.catalogue.extractors import Extractors
 from tests.answers import index_rows
 from tests.session_files import (
@@ -551,10 +551,10 @@ def test_without_fts5_a_typed_error_says_so(
 ) -> None:
     """The list of modules is SQLite's; here a view without FTS5 hides it."""
     with closing(sqlite3.connect(":memory:")) as driver:
-        text_schema.create_index(driver, Path("x"))
+        schema.create_index(driver, Path("x"))
         driver.execute("CREATE TEMP VIEW pragma_module_list AS SELECT 'rtree' AS name")
         with pytest.raises(StorageUnsupported, match="FTS5"):
-            text_schema.create_index(driver, Path("x"))
+            schema.create_index(driver, Path("x"))
 
 
 def test_a_cache_that_cannot_be_written(
@@ -587,7 +587,7 @@ def test_the_size_of_the_text_is_known(backend: StateBackend) -> None:
     prompts(backend, "apple", "日本")
     hits(backend, "apple")
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
-        assert text_schema.text_bytes(driver) == 11
+        assert schema.text_bytes(driver) == 11
 
 
 def test_an_empty_folder(backend: StateBackend) -> None:

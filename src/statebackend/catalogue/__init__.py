@@ -19,7 +19,7 @@ from statebackend.catalogue.file import Progress, catalogue_path
 from statebackend.catalogue.questions import totals
 from statebackend.catalogue.questions.question import Question, session_id
 from statebackend.catalogue.questions.totals import Costed
-from statebackend.catalogue.transactions import value_errors_are_damage
+from statebackend.catalogue.schema import value_errors_are_damage
 from statebackend.scanning.listing import Listing, sort_key
 from statebackend.values.results import BadSession
 

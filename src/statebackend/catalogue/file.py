@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from statebackend.catalogue import schema
-from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
-from statebackend.catalogue.transactions import CatalogueDamaged
+from statebackend.catalogue.schema import APPLICATION_ID, NUMBER, CatalogueDamaged
 from statebackend.errors import StateBackendError, StorageBusy, StorageError
 from statebackend.files.paths import cache_directory, make_private_directory, sqlite_uri
 from statebackend.sqlite.faults import os_error, primary_code, storage_error

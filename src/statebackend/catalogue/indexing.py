@@ -20,8 +20,7 @@ from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.payload_text import MOST_BYTES
-from statebackend.catalogue.text_schema import ROW_BITS
-from statebackend.catalogue.transactions import CatalogueDamaged, transaction
+from statebackend.catalogue.schema import ROW_BITS, CatalogueDamaged, transaction
 from statebackend.scanning import scan
 from statebackend.scanning.connections import Reader
 from statebackend.scanning.listing import Listing

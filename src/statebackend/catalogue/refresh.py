@@ -28,11 +28,7 @@ from statebackend.catalogue.folder_state import (
     read_state,
     signatures,
 )
-from statebackend.catalogue.transactions import (
-    CatalogueDamaged,
-    transaction,
-    value_errors_are_damage,
-)
+from statebackend.catalogue.schema import CatalogueDamaged, transaction, value_errors_are_damage
 from statebackend.errors import StorageBusy
 from statebackend.files.paths import SessionFiles
 from statebackend.scanning import scan

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend.catalogue import words
+from statebackend.catalogue import schema, words
 from statebackend.catalogue.entries import entry_reader
 from statebackend.catalogue.extractors import installed
 from statebackend.catalogue.file import Progress, catalogue_path, use
@@ -22,12 +22,6 @@ from statebackend.catalogue.indexing import (
     place_of,
 )
 from statebackend.catalogue.refresh import Current, current, renumber
-from statebackend.catalogue.text_schema import ROW_BITS, check_text_count, create_index, has_index
-from statebackend.catalogue.transactions import (
-    CatalogueDamaged,
-    transaction,
-    value_errors_are_damage,
-)
 from statebackend.errors import SessionNotFound
 from statebackend.scanning import scan
 from statebackend.scanning.listing import Listing
@@ -51,7 +45,7 @@ _KNOWN_SAME = "UPDATE text_progress SET read_at_ns = ? WHERE number = ? AND sequ
 _HITS = f"""
     WITH best AS (
         SELECT texts.rowid AS id, sessions.stem AS stem, rank AS score
-        FROM texts CROSS JOIN sessions ON sessions.number = texts.rowid >> {ROW_BITS}
+        FROM texts CROSS JOIN sessions ON sessions.number = texts.rowid >> {schema.ROW_BITS}
         WHERE texts MATCH :expression {{filters}}
         ORDER BY score, stem DESC, id DESC LIMIT :limit)
     SELECT stem, sequence, kind, category, name, version, timestamp, coalesce(shown, folded)
@@ -156,11 +150,11 @@ class _Search:
             )
 
     def _create_index(self) -> None:
-        if has_index(self._driver):
+        if schema.has_index(self._driver):
             return
-        with transaction(self._driver, "BEGIN IMMEDIATE"):
-            create_index(self._driver, catalogue_path(self._directory))
-            check_text_count(self._driver)  # it may have existed, and be lost
+        with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
+            schema.create_index(self._driver, catalogue_path(self._directory))
+            schema.check_text_count(self._driver)  # it may have existed, and be lost
 
     def _index(self, work: _Work) -> None:
         self._check(work)
@@ -183,7 +177,7 @@ class _Search:
         same, changed, bad = compare_indexed(self._directory, work.doubtful, work.listed)
         self._checked.update(pending.number for pending in (*same, *changed))
         self._bad.update({session.session_id: session for session in bad})
-        with transaction(self._driver, "BEGIN IMMEDIATE"):
+        with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
             for pending in changed:
                 renumber(self._driver, pending.number)
             for pending in same:
@@ -195,7 +189,7 @@ class _Search:
         read = scan.read_each(self._directory, entry_reader({}), answer.unread, answer.listed)
         return [session for session in read if isinstance(session, BadSession)]
 
-    @value_errors_are_damage()
+    @schema.value_errors_are_damage()
     def _answer(self, now: Current) -> _Work | _Answer:
         """Answer from the index, or return what it lacks; inside the transaction of *now*."""
         wanted = self._query.session_ids
@@ -208,7 +202,7 @@ class _Search:
             if stem in self._bad or not (wanted is None or stem in wanted):
                 continue
             if stem not in now.state:
-                raise CatalogueDamaged("an entry is of no session")
+                raise schema.CatalogueDamaged("an entry is of no session")
             session = Pending(number, stem, place_of(place), last, read_at_ns)
             if changed and number not in self._checked:
                 doubtful.append(session)
@@ -217,7 +211,7 @@ class _Search:
         listed = now.state.listed
         if doubtful or pending or self._driver.execute(GONE).fetchone():
             return _Work(doubtful, pending, listed)
-        check_text_count(self._driver)
+        schema.check_text_count(self._driver)
         return _Answer(
             hits(self._driver, self._query),
             _select_incomplete(self._driver, self._query),
@@ -246,7 +240,7 @@ def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     stem, sequence, kind, category, name, version, timestamp, text = row
     if type(sequence) is not int:
-        raise CatalogueDamaged("a text is of no event")
+        raise schema.CatalogueDamaged("a text is of no event")
     # Foreign words and times are shown as those of an event that is read.
     event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
     snippet = words.snippet(text, phrases)
