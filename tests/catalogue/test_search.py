@@ -25,7 +25,7 @@ from statebackend import (
     StorageError,
     StorageUnsupported,
 )
-from statebackend.catalogue import Catalogue, indexing, schema, search
+from statebackend.catalogue import Catalogue, indexing, schema
 from statebackend.catalogue.extractors import Extractors
 from tests.answers import index_rows
 from tests.session_files import (
@@ -364,7 +364,7 @@ def test_a_session_that_cannot_be_read_again_is_named(
         path_of(backend, bad).write_bytes(b"noise" * 1000)
         return compare_indexed(*given)
 
-    monkeypatch.setattr(search, "compare_indexed", late)
+    monkeypatch.setattr(indexing, "compare_indexed", late)
     result = backend.search("pear")
     assert [one.session_id for one in result.unreadable] == [bad]
     assert len(hits(backend, "apple")) == 1
@@ -382,7 +382,7 @@ def test_a_session_with_appended_events_is_compared_once(
         checked.append(len(sessions))
         return compare_indexed(directory, sessions, listed)
 
-    monkeypatch.setattr(search, "compare_indexed", count)
+    monkeypatch.setattr(indexing, "compare_indexed", count)
     time.sleep(0.15)
     hits(backend, "apple")
     with backend.open(session_id) as session:

@@ -35,9 +35,7 @@ def migrate_each(
 ) -> Iterator[MigrationResult]:
     """Migrate these sessions of *directory* (None: all, newest first), lazily; one result for each.
 
-    A bad file does not stop the others. After an interrupted run, the next one continues. Of a
-    current file only the header is read. More *threads* help where a sync of the disk takes long;
-    with them, up to 64 files behind the last result may be migrated already.
+    Of a current file only the header is read. More *threads* help where a sync of the disk is slow.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
@@ -48,8 +46,7 @@ def verify_each(
 ) -> Iterator[VerificationResult]:
     """Check these sessions of *directory* (None: all, newest first), lazily; one result for each.
 
-    Nothing is changed, and a bad file does not stop the others. SQLite releases Python's lock, so
-    more *threads* use more processors.
+    SQLite releases Python's lock, so more *threads* use more processors.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_verify, directory), stems, threads)
@@ -118,21 +115,15 @@ def _migrate_from(version: int, path: Path, *, dry_run: bool) -> MigrationOutcom
 def recover_damaged(path: Path) -> Recovery | None:
     """Recover the session *path* and return the report; None if it is not damaged.
 
-    A sound file is not opened for writing, since that would migrate one of an older version. Raises
-    :class:`SessionLocked` while a writer has it, and otherwise what opening raises.
+    A sound file is not opened for writing, since that would migrate one of an older version.
     """
     from statebackend.opening.write import open_for_writing
     from statebackend.verifying.verify import verify_file
 
     refuse_live(path)
-    if not any(map(_needs_opening, verify_file(path))):
-        return None
-    with open_for_writing(path) as session:
-        return session.recovery
-
-
-def _needs_opening(finding: Finding) -> bool:
-    """Tell whether opening recovers because of *finding*, or refuses the file because of it."""
-    return finding.severity == "damage" or (
-        finding.severity == "problem" and finding.what in _REFUSED
-    )
+    for finding in verify_file(path):
+        refused = finding.severity == "problem" and finding.what in _REFUSED
+        if refused or finding.severity == "damage":
+            with open_for_writing(path) as session:
+                return session.recovery
+    return None

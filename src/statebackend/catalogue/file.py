@@ -15,7 +15,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,8 +56,8 @@ def catalogue_path(directory: Path) -> Path:
 def use(directory: Path, action: Action[_T]) -> _T:
     """Return what *action* returns, given a connection to the catalogue of *directory*.
 
-    The connection is in autocommit mode. A file that is missing or cannot be used is rebuilt. So is
-    one that turns out to be damaged during *action*, which is then called a second time. Raises
+    The connection is in autocommit mode. A file that is missing or cannot be used is rebuilt, as is
+    one that proves damaged during *action*, which is then called again. Raises
     :class:`StorageError` when there can be no catalogue: the cache folder cannot be written, the
     disk is full, other processes keep the catalogue busy.
     """
@@ -115,18 +115,16 @@ def _connect(path: Path, directory: Path) -> sqlite3.Connection:
     driver = sqlite3.connect(
         sqlite_uri(path, "mode=rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
     )
-    usable = False
-    try:
-        _check_identity(driver, directory)
-        driver.execute("PRAGMA synchronous = NORMAL")
-        usable = True
-    except sqlite3.Error as error:
-        if not is_damage(error):
-            raise
-        raise _Unusable(f"is damaged ({describe(error)})") from error
-    finally:
-        if not usable:
-            driver.close()
+    with ExitStack() as stack:
+        stack.callback(driver.close)
+        try:
+            _check_identity(driver, directory)
+            driver.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            raise _Unusable(f"is damaged ({describe(error)})") from error
+        stack.pop_all()
     return driver
 
 
@@ -201,21 +199,19 @@ def _lock_building(path: Path, directory: Path) -> Iterator[None]:
         ) from error
     try:
         deadline = time.monotonic() + _BUILDING_TIMEOUT_S
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise StorageBusy(path, "is being built by another process; try again")
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StorageBusy(
+                        path, "is being built by another process; try again"
+                    ) from None
             time.sleep(0.01)
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_damage(error: Exception) -> bool:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend.catalogue import schema, words
+from statebackend.catalogue import indexing, schema, words
 from statebackend.catalogue.entries import entry_reader
 from statebackend.catalogue.extractors import installed
 from statebackend.catalogue.file import Progress, catalogue_path, use
-from statebackend.catalogue.indexing import (
-    GONE,
-    Pending,
-    compare_indexed,
-    delete_gone,
-    index,
-    place_of,
-)
+from statebackend.catalogue.indexing import Pending
 from statebackend.catalogue.refresh import Current, current, renumber
 from statebackend.errors import SessionNotFound
 from statebackend.scanning import scan
@@ -112,11 +105,7 @@ def search(directory: Path, query: Query, progress: Progress | None = None) -> S
 
 
 class _Search:
-    """One search.
-
-    ``_done`` are the numbers of the sessions that are indexed, ``_checked`` of those that are no
-    longer doubtful.
-    """
+    """One search; the sessions by number that are indexed by now, and no longer doubtful."""
 
     def __init__(
         self, driver: sqlite3.Connection, directory: Path, query: Query, progress: Progress | None
@@ -130,7 +119,10 @@ class _Search:
         self._bad: dict[str, BadSession] = {}
 
     def run(self) -> SearchResult:
-        self._create_index()
+        if not schema.has_index(self._driver):
+            with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
+                schema.create_index(self._driver, catalogue_path(self._directory))
+                schema.check_text_count(self._driver)  # it may have existed, and be lost
         repeated = False
         while True:
             with current(self._driver, self._directory, self._progress) as now:
@@ -149,17 +141,10 @@ class _Search:
                 incomplete=answer.incomplete,
             )
 
-    def _create_index(self) -> None:
-        if schema.has_index(self._driver):
-            return
-        with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
-            schema.create_index(self._driver, catalogue_path(self._directory))
-            schema.check_text_count(self._driver)  # it may have existed, and be lost
-
     def _index(self, work: _Work) -> None:
         self._check(work)
-        delete_gone(self._driver)
-        indexed = index(
+        indexing.delete_gone(self._driver)
+        done, unreadable = indexing.index(
             self._driver,
             self._directory,
             work.pending,
@@ -167,14 +152,14 @@ class _Search:
             extractors=installed(),
             progress=self._progress,
         )
-        self._done |= indexed.done
-        self._bad.update({bad.session_id: bad for bad in indexed.unreadable})
+        self._done |= done
+        self._bad.update({bad.session_id: bad for bad in unreadable})
 
     def _check(self, work: _Work) -> None:
-        """Let a session whose indexed events changed be indexed from its first event."""
+        """Renumber a session whose indexed events changed: its events are all indexed again."""
         if not work.doubtful:
             return
-        same, changed, bad = compare_indexed(self._directory, work.doubtful, work.listed)
+        same, changed, bad = indexing.compare_indexed(self._directory, work.doubtful, work.listed)
         self._checked.update(pending.number for pending in (*same, *changed))
         self._bad.update({session.session_id: session for session in bad})
         with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
@@ -195,21 +180,24 @@ class _Search:
         wanted = self._query.session_ids
         unread = [stem for stem in now.unread if wanted is None or stem in wanted]
         if wanted is not None:
-            self._refuse_unknown(wanted, unread)
+            known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
+            for session_id in wanted:
+                if session_id not in known and session_id not in unread:
+                    raise SessionNotFound(session_id, self._directory)
         doubtful: list[Pending] = []
         pending: list[Pending] = []
         for number, stem, last, read_at_ns, *place, changed in self._driver.execute(_PENDING):
             if stem in self._bad or not (wanted is None or stem in wanted):
                 continue
             if stem not in now.state:
-                raise schema.CatalogueDamaged("an entry is of no session")
-            session = Pending(number, stem, place_of(place), last, read_at_ns)
+                raise schema.CatalogueDamaged("an entry belongs to no session")
+            session = Pending(number, stem, indexing.place_of(place), last, read_at_ns)
             if changed and number not in self._checked:
                 doubtful.append(session)
             elif last > session.place.sequence and number not in self._done:
                 pending.append(session)
         listed = now.state.listed
-        if doubtful or pending or self._driver.execute(GONE).fetchone():
+        if doubtful or pending or self._driver.execute(indexing.GONE).fetchone():
             return _Work(doubtful, pending, listed)
         schema.check_text_count(self._driver)
         return _Answer(
@@ -218,12 +206,6 @@ class _Search:
             unread,
             listed,
         )
-
-    def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
-        known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
-        for session_id in wanted:
-            if session_id not in known and session_id not in unread:
-                raise SessionNotFound(session_id, self._directory)
 
 
 def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
@@ -240,7 +222,7 @@ def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     stem, sequence, kind, category, name, version, timestamp, text = row
     if type(sequence) is not int:
-        raise schema.CatalogueDamaged("a text is of no event")
+        raise schema.CatalogueDamaged("a text belongs to no event")
     # Foreign words and times are shown as those of an event that is read.
     event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
     snippet = words.snippet(text, phrases)
