@@ -83,7 +83,7 @@ def _run(path: Path, directory: Path, action: Action[_T]) -> _T:
 
 
 def rebuild(directory: Path) -> None:
-    """Replace the catalogue of *directory*, whatever it is, by an empty one."""
+    """Replace the catalogue of *directory* by an empty one."""
     path = catalogue_path(directory)
     with _typed_errors(path), _lock_building(path, directory):
         _build(path, directory)
@@ -94,7 +94,7 @@ def _open(path: Path, directory: Path) -> sqlite3.Connection:
     with suppress(_Unusable, FileNotFoundError):
         return _connect(path, directory)
     with _lock_building(path, directory):
-        try:  # another process may have built it meanwhile
+        try:  # another process may have built it
             return _connect(path, directory)
         except FileNotFoundError:
             _log.debug("%s: there is no catalogue yet; creating it", path)
@@ -215,7 +215,7 @@ def _lock_building(path: Path, directory: Path) -> Iterator[None]:
 
 
 def is_damage(error: Exception) -> bool:
-    """Tell whether *error*, raised while the catalogue was used, means that it is damaged."""
+    """Return whether *error*, raised while the catalogue was used, means that it is damaged."""
     return isinstance(error, CatalogueDamaged) or (
         isinstance(error, sqlite3.Error) and primary_code(error) not in _NOT_DAMAGE
     )

@@ -298,7 +298,7 @@ def delete_gone(driver: sqlite3.Connection) -> None:
 
 
 def _delete_portion(driver: sqlite3.Connection, number: int) -> bool:
-    """Delete the last rows of a session, and tell whether there were any."""
+    """Delete the last rows of a session, and return whether there were any."""
     with transaction(driver, "BEGIN IMMEDIATE"):
         query = "SELECT rows FROM text_progress WHERE number = ?"
         stored = driver.execute(query, (number,)).fetchone()

@@ -120,7 +120,7 @@ def create(driver: sqlite3.Connection, directory: Path) -> None:
 
 
 def has_index(driver: sqlite3.Connection) -> bool:
-    """Tell whether the index exists."""
+    """Return whether the index exists."""
     return bool(driver.execute(_HAS_TEXTS).fetchone()[0])
 
 

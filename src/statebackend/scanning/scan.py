@@ -44,7 +44,7 @@ from statebackend.values.results import BadSession
 _T = TypeVar("_T")
 
 READ_FIRST = 200
-"""Reading so many files takes less time than comparing a large folder with the catalogue."""
+"""Reading this number of files takes less time than comparing a large folder with the catalogue."""
 
 # A change within the clock's grain of the one before may leave the file's times as they were, so
 # the check before and after proves something only for a file that has been quiet for longer.
