@@ -15,7 +15,7 @@ from benchmarks.lab import Lab, cache_in
 from benchmarks.measure import Figure, faster, interleave, must_equal, ratio
 from benchmarks.samples import START, TOOL, text
 from statebackend import EventKind, StateBackend
-from statebackend.catalogue import Catalogue, text_schema
+from statebackend.catalogue import Catalogue, schema
 from statebackend.catalogue.search import Query, hits
 from statebackend.catalogue.words import expression, phrases
 
@@ -110,7 +110,7 @@ def _fill(path: Path, rows: Sequence[_Row]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as driver:
         driver.execute("PRAGMA journal_mode = WAL")
         driver.execute("PRAGMA synchronous = NORMAL")
-        text_schema.create_index(driver, path)
+        schema.create_index(driver, path)
         for start in range(0, len(rows), _SESSION_EVENTS):
             driver.execute("BEGIN IMMEDIATE")
             driver.executemany(_FILL, rows[start : start + _SESSION_EVENTS])

@@ -27,7 +27,6 @@ LAZY_IMPORTS = {
     "backend": {"bulk", "catalogue", "files", "interchange", "opening", "reading"},
     "bulk.migration": {"opening", "verifying"},
     "bulk.pages": {"bulk"},
-    "bulk.recovery": {"opening", "verifying"},
     "bulk.stale": {"opening", "verifying"},
     "cli": {"catalogue", "cli", "interchange", "replay", "statebackend"},
     "files.header": {"files"},

@@ -9,42 +9,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# fmt: off
+# isort: off
 if TYPE_CHECKING:  # the same names as below, for type checkers
     from statebackend.aio import AsyncSession, AsyncSessionView, AsyncStateBackend
     from statebackend.backend import StateBackend
     from statebackend.errors import (
-        DuplicateEvent,
-        InvalidTransition,
-        InvalidValue,
-        MigrationFailed,
-        OutcomeUnknown,
-        SchemaOutdated,
-        SchemaTooNew,
-        SessionClosed,
-        SessionDamaged,
-        SessionExists,
-        SessionForked,
-        SessionLocked,
-        SessionNotFound,
-        SessionUnreadable,
-        StateBackendError,
-        StorageBusy,
-        StorageError,
-        StorageFull,
-        StorageUnsupported,
+        DuplicateEvent, InvalidTransition, InvalidValue, MigrationFailed, OutcomeUnknown,
+        SchemaOutdated, SchemaTooNew, SessionClosed, SessionDamaged, SessionExists, SessionForked,
+        SessionLocked, SessionNotFound, SessionUnreadable, StateBackendError, StorageBusy,
+        StorageError, StorageFull, StorageUnsupported,
     )
     from statebackend.reading.view import SessionView
     from statebackend.recording.session import Session
     from statebackend.telemetry import configure_telemetry
     from statebackend.values.recorded import (
-        Cost,
-        Event,
-        EventKind,
-        PlanDecision,
-        PlanItem,
-        Producer,
-        SessionInfo,
-        SessionStatus,
+        Cost, Event, EventKind, PlanDecision, PlanItem, Producer, SessionInfo, SessionStatus,
     )
     from statebackend.values.reports import Recovery, TableRecovery
     from statebackend.values.results import BadSession, SearchHit, SearchResult
@@ -52,46 +32,16 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     __version__: str
 
 __all__ = [
-    "AsyncSession",
-    "AsyncSessionView",
-    "AsyncStateBackend",
-    "BadSession",
-    "Cost",
-    "DuplicateEvent",
-    "Event",
-    "EventKind",
-    "InvalidTransition",
-    "InvalidValue",
-    "MigrationFailed",
-    "OutcomeUnknown",
-    "PlanDecision",
-    "PlanItem",
-    "Producer",
-    "Recovery",
-    "SchemaOutdated",
-    "SchemaTooNew",
-    "SearchHit",
-    "SearchResult",
-    "Session",
-    "SessionClosed",
-    "SessionDamaged",
-    "SessionExists",
-    "SessionForked",
-    "SessionInfo",
-    "SessionLocked",
-    "SessionNotFound",
-    "SessionStatus",
-    "SessionUnreadable",
-    "SessionView",
-    "StateBackend",
-    "StateBackendError",
-    "StorageBusy",
-    "StorageError",
-    "StorageFull",
-    "StorageUnsupported",
-    "TableRecovery",
-    "configure_telemetry",
+    "AsyncSession", "AsyncSessionView", "AsyncStateBackend", "BadSession", "Cost", "DuplicateEvent",
+    "Event", "EventKind", "InvalidTransition", "InvalidValue", "MigrationFailed", "OutcomeUnknown",
+    "PlanDecision", "PlanItem", "Producer", "Recovery", "SchemaOutdated", "SchemaTooNew",
+    "SearchHit", "SearchResult", "Session", "SessionClosed", "SessionDamaged", "SessionExists",
+    "SessionForked", "SessionInfo", "SessionLocked", "SessionNotFound", "SessionStatus",
+    "SessionUnreadable", "SessionView", "StateBackend", "StateBackendError", "StorageBusy",
+    "StorageError", "StorageFull", "StorageUnsupported", "TableRecovery", "configure_telemetry",
 ]
+# isort: on
+# fmt: on
 
 # The module of each name; those that are not here are in ``errors``.
 _MODULES = {

@@ -14,15 +14,9 @@ from statebackend.bulk import pages
 from statebackend.errors import InvalidValue
 from statebackend.files.paths import SessionFiles, sessions_directory
 from statebackend.scanning import listing, scan
-from statebackend.scanning.session_filter import SessionFilter
 from statebackend.values import ids, timestamps, validation
 from statebackend.values.recorded import EventKind, Producer, SessionInfo, SessionStatus
-from statebackend.values.reports import (
-    MigrationResult,
-    ReapResult,
-    Recovery,
-    VerificationResult,
-)
+from statebackend.values.reports import MigrationResult, ReapResult, Recovery, VerificationResult
 from statebackend.values.results import (
     BadSession,
     CostGrouping,
@@ -101,28 +95,17 @@ class StateBackend:
         validation.check_integer("depth", depth)
         if parent_session_id is not None:
             ids.check_session_id(parent_session_id, "parent_session_id")
-        started_at = (
-            timestamps.now()
-            if started_at is None
-            else timestamps.normalize("started_at", started_at)
-        )
+        if started_at is None:
+            started_at = timestamps.now()
+        started_at = timestamps.normalize("started_at", started_at)
         if session_id is None:
             session_id = ids.new_session_id(started_at)
         path = SessionFiles.of(self.directory, session_id).path
         if session_id == parent_session_id:
             raise InvalidValue("parent_session_id", "a session cannot be its own parent")
-        return create(
-            path,
-            (
-                session_id,
-                parent_session_id,
-                profile,
-                SessionStatus.RUNNING,
-                depth,
-                timestamps.to_text(started_at),
-                None,
-            ),
-        )
+        start = timestamps.to_text(started_at)
+        row = (session_id, parent_session_id, profile, SessionStatus.RUNNING, depth, start, None)
+        return create(path, row)
 
     def open(self, session_id: str) -> Session:
         """Open a session for writing, as its sole writer: claim, check, migrate if old.
@@ -227,9 +210,9 @@ class StateBackend:
         :class:`SessionUnreadable` when nothing can be saved, and the storage errors
         (specification, "Corruption recovery").
         """
-        from statebackend.bulk import recovery
+        from statebackend.bulk import migration
 
-        return recovery.recover_damaged(SessionFiles.of(self.directory, session_id).path)
+        return migration.recover_damaged(SessionFiles.of(self.directory, session_id).path)
 
     def import_transcripts(
         self,
@@ -308,7 +291,7 @@ class StateBackend:
             return []
         return pages.list_page(
             self.directory,
-            SessionFilter(
+            scan.SessionFilter(
                 status=status, profile=profile, parent_session_id=parent_session_id, roots=roots
             ),
             limit=limit,
@@ -459,8 +442,8 @@ class StateBackend:
             producer,
             profile,
             None if chosen is None else [*map(ids.check_session_id, chosen)],
-            None if since is None else timestamps.to_text(timestamps.normalize("since", since)),
-            None if until is None else timestamps.to_text(timestamps.normalize("until", until)),
+            _stored_time("since", since),
+            _stored_time("until", until),
         )
         return search.search(self.directory, query, progress)
 
@@ -491,3 +474,7 @@ def _check_cursor(after: str | None) -> str | None:
 
 def _id_prefix(field: str, moment: datetime | None) -> str | None:
     return None if moment is None else ids.time_prefix(timestamps.normalize(field, moment))
+
+
+def _stored_time(field: str, moment: datetime | None) -> str | None:
+    return None if moment is None else timestamps.to_text(timestamps.normalize(field, moment))

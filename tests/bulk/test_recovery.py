@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statebackend import SchemaTooNew, SessionLocked, SessionNotFound, StateBackend
-from statebackend.bulk.recovery import recover_damaged
+from statebackend.bulk.migration import recover_damaged
 from tests.session_files import UNKNOWN_ID, damage_index, full, path_of, snapshot, sql
 
 

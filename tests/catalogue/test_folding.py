@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 import pytest
 
-from statebackend.catalogue import folding, text_schema
+from statebackend.catalogue import folding, schema
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def index() -> Iterator[sqlite3.Connection]:
     """Return an index with this package's tokenizer, and a table of its words."""
     with closing(sqlite3.connect(":memory:")) as driver:
         driver.execute(
-            f'CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = "{text_schema.TOKENIZER}")'
+            f'CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = "{schema.TOKENIZER}")'
         )
         driver.execute("CREATE VIRTUAL TABLE words USING fts5vocab(texts, instance)")
         yield driver

@@ -13,7 +13,7 @@ from statebackend.catalogue import Catalogue
 from statebackend.catalogue.questions import plan_rules, producers, spend, summaries
 from statebackend.catalogue.questions.question import Question
 from statebackend.scanning import scan
-from statebackend.scanning.session_filter import SessionFilter
+from statebackend.scanning.scan import SessionFilter
 from tests.answers import differences, plain
 from tests.session_files import (
     MODEL,

@@ -14,7 +14,7 @@ import pytest
 
 from statebackend import BadSession, SessionInfo, StateBackend, StorageBusy
 from statebackend.catalogue import Catalogue, folder_state, refresh
-from statebackend.catalogue.transactions import transaction
+from statebackend.catalogue.schema import transaction
 from tests.damage.bases import files_of, put
 from tests.session_files import call, full, new, path_of, sql
 

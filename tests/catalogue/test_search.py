@@ -25,7 +25,7 @@ from statebackend import (
     StorageError,
     StorageUnsupported,
 )
-from statebackend.catalogue import Catalogue, indexing, search, text_schema
+from statebackend.catalogue import Catalogue, indexing, schema
 from statebackend.catalogue.extractors import Extractors
 from tests.answers import index_rows
 from tests.session_files import (
@@ -364,7 +364,7 @@ def test_a_session_that_cannot_be_read_again_is_named(
         path_of(backend, bad).write_bytes(b"noise" * 1000)
         return compare_indexed(*given)
 
-    monkeypatch.setattr(search, "compare_indexed", late)
+    monkeypatch.setattr(indexing, "compare_indexed", late)
     result = backend.search("pear")
     assert [one.session_id for one in result.unreadable] == [bad]
     assert len(hits(backend, "apple")) == 1
@@ -382,7 +382,7 @@ def test_a_session_with_appended_events_is_compared_once(
         checked.append(len(sessions))
         return compare_indexed(directory, sessions, listed)
 
-    monkeypatch.setattr(search, "compare_indexed", count)
+    monkeypatch.setattr(indexing, "compare_indexed", count)
     time.sleep(0.15)
     hits(backend, "apple")
     with backend.open(session_id) as session:
@@ -551,10 +551,10 @@ def test_without_fts5_a_typed_error_says_so(
 ) -> None:
     """The list of modules is SQLite's; here a view without FTS5 hides it."""
     with closing(sqlite3.connect(":memory:")) as driver:
-        text_schema.create_index(driver, Path("x"))
+        schema.create_index(driver, Path("x"))
         driver.execute("CREATE TEMP VIEW pragma_module_list AS SELECT 'rtree' AS name")
         with pytest.raises(StorageUnsupported, match="FTS5"):
-            text_schema.create_index(driver, Path("x"))
+            schema.create_index(driver, Path("x"))
 
 
 def test_a_cache_that_cannot_be_written(
@@ -587,7 +587,7 @@ def test_the_size_of_the_text_is_known(backend: StateBackend) -> None:
     prompts(backend, "apple", "日本")
     hits(backend, "apple")
     with closing(sqlite3.connect(Catalogue(backend.directory).path)) as driver:
-        assert text_schema.text_bytes(driver) == 11
+        assert schema.text_bytes(driver) == 11
 
 
 def test_an_empty_folder(backend: StateBackend) -> None:

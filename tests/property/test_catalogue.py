@@ -16,7 +16,7 @@ import pytest
 
 from statebackend import Producer, Session, SessionStatus, StateBackend, StateBackendError
 from statebackend.catalogue import Catalogue
-from statebackend.catalogue.transactions import transaction
+from statebackend.catalogue.schema import transaction
 from tests.answers import differences
 from tests.session_files import (
     call,

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statebackend.catalogue import folding, indexing, schema, text_schema, words
+from statebackend.catalogue import folding, indexing, schema, words
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.indexing import Pending, Place
 from statebackend.catalogue.search import Query, hits
@@ -43,7 +43,7 @@ def found(texts: list[str], queries: list[str]) -> list[set[int]]:
     """Put *texts* in an index, as events of two sessions, and return the hits of each query."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as driver:
         schema.create(driver, Path("folder"))
-        text_schema.create_index(driver, Path("memory"))
+        schema.create_index(driver, Path("memory"))
         for number in (1, 2):
             columns = "number, stem, inode, read_at_ns, live, incomplete, events, last_sequence"
             driver.execute(

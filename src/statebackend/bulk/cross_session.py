@@ -18,7 +18,7 @@ from statebackend.catalogue.questions.totals import Costed
 from statebackend.errors import StorageError
 from statebackend.files.paths import SUFFIX
 from statebackend.scanning import scan
-from statebackend.scanning.session_filter import SessionFilter
+from statebackend.scanning.scan import SessionFilter
 from statebackend.values.recorded import SessionInfo, SessionStatus
 from statebackend.values.results import (
     BadSession,
@@ -138,14 +138,9 @@ class CrossSession:
 
     def _split_totals(self, roots: list[str] | None) -> tuple[list[Costed], list[BadSession]]:
         """Return the sums of all sessions, or at least of those that the trees of *roots* need."""
-        sessions: list[Costed] = []
-        bad: list[BadSession] = []
-        for answer in self._totals(roots):
-            if isinstance(answer, BadSession):
-                bad.append(answer)
-            else:
-                sessions.append(answer)
-        return sessions, bad
+        answers = self._totals(roots)
+        bad = [answer for answer in answers if isinstance(answer, BadSession)]
+        return [answer for answer in answers if not isinstance(answer, BadSession)], bad
 
     def _totals(self, roots: list[str] | None) -> list[Costed | BadSession]:
         if roots is not None and (catalogue := self._catalogue()) is not None:

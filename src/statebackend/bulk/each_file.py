@@ -17,10 +17,7 @@ _T = TypeVar("_T")
 
 
 def map_stems(work: Callable[[str], _T], stems: Iterator[str], threads: int) -> Iterator[_T]:
-    """Return the results of *work* in the order of *stems*, lazily.
-
-    More than one of *threads* may be up to 64 files ahead of the last result.
-    """
+    """Return the results of *work* in order, lazily; threads may be up to 64 files ahead."""
     if threads == 1:
         yield from map(work, stems)
         return

@@ -1,4 +1,4 @@
-"""Migrating and checking many session files, whatever state each is in."""
+"""Migrating, checking and recovering session files, whatever state each is in."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from statebackend.values.reports import (
     Finding,
     MigrationOutcome,
     MigrationResult,
+    Recovery,
     VerificationResult,
 )
+
+_REFUSED = {"file", "sidecar", "link", "version", "session"}
+"""The codes of problems for which opening refuses a file, and says why."""
 
 
 def migrate_each(
@@ -31,9 +35,7 @@ def migrate_each(
 ) -> Iterator[MigrationResult]:
     """Migrate these sessions of *directory* (None: all, newest first), lazily; one result for each.
 
-    A bad file does not stop the others. After an interrupted run, the next one continues. Of a
-    current file only the header is read. More *threads* help where a sync of the disk takes long;
-    with them, up to 64 files behind the last result may be migrated already.
+    Of a current file only the header is read. More *threads* help where a sync of the disk is slow.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_migrate, directory, dry_run=dry_run), stems, threads)
@@ -44,8 +46,7 @@ def verify_each(
 ) -> Iterator[VerificationResult]:
     """Check these sessions of *directory* (None: all, newest first), lazily; one result for each.
 
-    Nothing is changed, and a bad file does not stop the others. SQLite releases Python's lock, so
-    more *threads* use more processors.
+    SQLite releases Python's lock, so more *threads* use more processors.
     """
     stems = iter(listing.stems(directory) if session_ids is None else session_ids)
     return map_stems(partial(_verify, directory), stems, threads)
@@ -109,3 +110,20 @@ def _migrate_from(version: int, path: Path, *, dry_run: bool) -> MigrationOutcom
 
     open_for_writing(path, may_recover=False).close()
     return MigrationOutcome.MIGRATED
+
+
+def recover_damaged(path: Path) -> Recovery | None:
+    """Recover the session *path* and return the report; None if it is not damaged.
+
+    A sound file is not opened for writing, since that would migrate one of an older version.
+    """
+    from statebackend.opening.write import open_for_writing
+    from statebackend.verifying.verify import verify_file
+
+    refuse_live(path)
+    for finding in verify_file(path):
+        refused = finding.severity == "problem" and finding.what in _REFUSED
+        if refused or finding.severity == "damage":
+            with open_for_writing(path) as session:
+                return session.recovery
+    return None

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from statebackend.scanning import listing, scan
-from statebackend.scanning.session_filter import SessionFilter
+from statebackend.scanning.scan import ALL_SESSIONS, SessionFilter
 from statebackend.values.recorded import SessionInfo
 from statebackend.values.results import BadSession
 
@@ -29,10 +29,10 @@ def list_page(
     every = (limit, after, first_time, end_time) == (None, None, None, None)
     page: list[SessionInfo | BadSession] = []
     rest = None
-    if wanted.accepts_all or not every:
+    if wanted == ALL_SESSIONS or not every:
         listed = listing.list_sessions(directory)
         stems = listing.select_stems(listed.stems, after, first_time, end_time)
-        first = stems if wanted.accepts_all else stems[: scan.READ_FIRST]
+        first = stems if wanted == ALL_SESSIONS else stems[: scan.READ_FIRST]
         rest = stems[len(first) :]
         answers = scan.read_each(directory, scan.read_summary, first, listed)
         page = list(islice(filter(wanted.matches, answers), limit))

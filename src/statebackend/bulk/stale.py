@@ -1,7 +1,6 @@
-"""Closing sessions that say running but have no living writer.
+"""Closing sessions with status running but without a living writer.
 
-The claim decides who has one. It is held while the status is read again and changed. A writer that
-resumes the session comes before that, and keeps the session, or after.
+The claim says whether there is one. It is held while the status is read again and changed.
 """
 
 from __future__ import annotations
@@ -41,28 +40,23 @@ def reap_each(
 ) -> Iterator[ReapResult]:
     """Give *status* to these sessions of *directory*, or to all stale ones, lazily.
 
-    Each of *session_ids* gets a result; without them, only stale sessions and bad files do. A bad
-    file does not stop the others, and none is recovered.
+    Each of *session_ids* gets a result; without them, only stale sessions and bad files do.
     """
     reap = partial(_reap, directory, status, dry_run=dry_run)
     if session_ids is None:
         listed = listing.list_sessions(directory)
         sessions = scan.read_each(directory, _read_end, listed.stems, listed)
-        yield from map(reap, filter(_is_bad_or_stale, sessions))
+        for session in sessions:
+            if isinstance(session, BadSession) or (
+                session[0].status == SessionStatus.RUNNING and not session[0].live
+            ):
+                yield reap(session)
         return
     for session_id in session_ids:
-        session = next(scan.read_each(directory, _read_end, [session_id]), None)
-        if session is None:
+        answers = [*scan.read_each(directory, _read_end, [session_id])]
+        yield from map(reap, answers)
+        if not answers:
             yield _fail(session_id, None, SessionNotFound(session_id, directory))
-        else:
-            yield reap(session)
-
-
-def _is_bad_or_stale(session: _Read) -> bool:
-    if isinstance(session, BadSession):
-        return True
-    info, _end = session
-    return info.status == SessionStatus.RUNNING and not info.live
 
 
 def _read_end(driver: sqlite3.Connection, info: SessionInfo) -> tuple[SessionInfo, _End]:
@@ -96,7 +90,7 @@ def _close(path: Path, status: SessionStatus) -> ReapResult:
 
     with open_for_writing(path, may_recover=False) as session:
         info = session.info
-        if info.status != SessionStatus.RUNNING:  # a writer came meanwhile, and ended it
+        if info.status != SessionStatus.RUNNING:  # changed by a writer since the scan
             return _result(info, ReapOutcome.ENDED, info.ended_at)
         last = next(session.events(last=1, payloads=False), None)
         session.set_status(status, ended_at=_derive_end(info, last.timestamp if last else None))

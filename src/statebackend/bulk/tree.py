@@ -9,6 +9,9 @@ from statebackend.values.recorded import CostTotals
 from statebackend.values.results import TreeNode
 from statebackend.values.rows import add_totals
 
+_Step = tuple[str, str | None, int]
+"""A session of a walk, the parent that it was reached from, and its level."""
+
 
 def arrange(sessions: Iterable[Costed], root: str | None = None) -> list[TreeNode]:
     """Return the sessions in tree order, each once; with *root*, that one and its descendants.
@@ -17,26 +20,22 @@ def arrange(sessions: Iterable[Costed], root: str | None = None) -> list[TreeNod
     oldest session, or at *root*.
     """
     by_id = {info.session_id: (info, totals) for info, totals in sessions}
-    children = _children(by_id)
-    starts = _ring_starts(by_id)
+    parents = {session_id: info.parent_session_id for session_id, (info, _) in by_id.items()}
     if root is not None:
-        roots: Sequence[str] = [root]
-        ring = {root} if _in_ring(by_id, root) else set()
+        ring_starts = {root} if root in _ring(parents, root, set()) else set()
+        roots = [root]
     else:
-        roots = sorted(
-            session_id
-            for session_id in by_id
-            if session_id in starts or _is_root(by_id, session_id)
-        )[::-1]
-        ring = starts
-    order = _preorder(children, roots)
+        ring_starts = _ring_starts(parents)
+        is_top = {session_id for session_id in parents if parents[session_id] not in parents}
+        roots = sorted(is_top | ring_starts, reverse=True)
+    order = _preorder(parents, roots)
     inclusive = _inclusive(by_id, order)
     return [
         TreeNode(
             session=by_id[session_id][0],
             level=level,
-            missing_parent=_parent_is_missing(by_id, session_id),
-            ring=session_id in ring,
+            missing_parent=parents[session_id] is not None and parents[session_id] not in parents,
+            ring=session_id in ring_starts,
             own=by_id[session_id][1],
             inclusive=inclusive[session_id],
         )
@@ -44,87 +43,53 @@ def arrange(sessions: Iterable[Costed], root: str | None = None) -> list[TreeNod
     ]
 
 
-def descendants(sessions: Iterable[Costed], roots: Iterable[str]) -> list[str]:
+def descendants(sessions: Iterable[Costed], roots: Sequence[str]) -> list[str]:
     """Return *roots* and every session below them, each once."""
-    by_id = {info.session_id: (info, totals) for info, totals in sessions}
-    return [session_id for session_id, _parent, _level in _preorder(_children(by_id), list(roots))]
+    parents = {info.session_id: info.parent_session_id for info, _totals in sessions}
+    return [session_id for session_id, _parent, _level in _preorder(parents, roots)]
 
 
-def _children(by_id: dict[str, Costed]) -> dict[str, list[str]]:
-    children: dict[str, list[str]] = {}
-    for session_id in sorted(by_id):
-        parent = by_id[session_id][0].parent_session_id
-        if parent is not None:
-            children.setdefault(parent, []).append(session_id)
-    return children
-
-
-def _parent_is_missing(by_id: dict[str, Costed], session_id: str) -> bool:
-    parent = by_id[session_id][0].parent_session_id
-    return parent is not None and parent not in by_id
-
-
-def _is_root(by_id: dict[str, Costed], session_id: str) -> bool:
-    return by_id[session_id][0].parent_session_id is None or _parent_is_missing(by_id, session_id)
-
-
-def _ring_starts(by_id: dict[str, Costed]) -> set[str]:
+def _ring_starts(parents: dict[str, str | None]) -> set[str]:
     """Return the oldest session of every ring of parents."""
     starts: set[str] = set()
     done: set[str] = set()
-    for start in by_id:
-        chain: dict[str, None] = {}  # in the order walked
-        session_id: str | None = start
-        while (
-            session_id is not None
-            and session_id in by_id
-            and session_id not in done
-            and session_id not in chain
-        ):
-            chain[session_id] = None
-            session_id = by_id[session_id][0].parent_session_id
-        if session_id in chain:
-            walked = list(chain)
-            starts.add(min(walked[walked.index(session_id) :]))
-        done.update(chain)
+    for session_id in parents:
+        if ring := _ring(parents, session_id, done):
+            starts.add(min(ring))
     return starts
 
 
-def _in_ring(by_id: dict[str, Costed], start: str) -> bool:
-    seen: set[str] = set()
-    session_id = by_id[start][0].parent_session_id
-    while session_id is not None and session_id in by_id and session_id not in seen:
-        if session_id == start:
-            return True
-        seen.add(session_id)
-        session_id = by_id[session_id][0].parent_session_id
-    return False
+def _ring(parents: dict[str, str | None], session_id: str | None, done: set[str]) -> list[str]:
+    """Return the ring that the parents of a session lead to, empty without one.
+
+    The walk stops at the sessions in *done*, and adds its own to them.
+    """
+    chain: dict[str, None] = {}  # in the order walked
+    while session_id in parents and session_id not in done and session_id not in chain:
+        chain[session_id] = None
+        session_id = parents[session_id]
+    done.update(chain)
+    walked = list(chain)
+    return walked[walked.index(session_id) :] if session_id in chain else []
 
 
-def _preorder(
-    children: dict[str, list[str]], roots: Sequence[str]
-) -> list[tuple[str, str | None, int]]:
-    """Walk down without recursion: each session once, with the one it was reached from."""
-    order: list[tuple[str, str | None, int]] = []
-    seen: set[str] = set()
-    waiting: list[tuple[str, str | None, int]] = [
-        (session_id, None, 0) for session_id in reversed(roots)
-    ]
+def _preorder(parents: dict[str, str | None], roots: Sequence[str]) -> list[_Step]:
+    """Walk down from *roots* without recursion, each session once."""
+    children: dict[str | None, list[str]] = {}
+    for session_id in sorted(parents, reverse=True):
+        children.setdefault(parents[session_id], []).append(session_id)
+    order: dict[str, _Step] = {}
+    waiting: list[_Step] = [(session_id, None, 0) for session_id in reversed(roots)]
     while waiting:
         session_id, parent, level = waiting.pop()
-        if session_id in seen:
-            continue
-        seen.add(session_id)
-        order.append((session_id, parent, level))
-        waiting.extend(
-            (child, session_id, level + 1) for child in reversed(children.get(session_id, []))
-        )
-    return order
+        if session_id not in order:
+            order[session_id] = (session_id, parent, level)
+            below = children.get(session_id, ())
+            waiting.extend((child, session_id, level + 1) for child in below)
+    return list(order.values())
 
 
-def _inclusive(
-    by_id: dict[str, Costed], order: list[tuple[str, str | None, int]]
-) -> dict[str, CostTotals]:
+def _inclusive(by_id: dict[str, Costed], order: list[_Step]) -> dict[str, CostTotals]:
     parts = {session_id: [by_id[session_id][1]] for session_id, _parent, _level in order}
     inclusive: dict[str, CostTotals] = {}
     for session_id, parent, _level in reversed(order):

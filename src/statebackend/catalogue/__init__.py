@@ -19,7 +19,7 @@ from statebackend.catalogue.file import Progress, catalogue_path
 from statebackend.catalogue.questions import totals
 from statebackend.catalogue.questions.question import Question, session_id
 from statebackend.catalogue.questions.totals import Costed
-from statebackend.catalogue.transactions import value_errors_are_damage
+from statebackend.catalogue.schema import value_errors_are_damage
 from statebackend.scanning.listing import Listing, sort_key
 from statebackend.values.results import BadSession
 
@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 class Catalogue:
     """The catalogue of the sessions folder *directory*, an absolute path.
 
-    Every method connects anew, so an object may be shared by threads and outlive a fork. All raise
-    :class:`StorageError` when there can be no catalogue: scan the files then.
+    Every method makes its own connection, so threads may share an object, and it may outlive a
+    fork. All raise :class:`StorageError` when there can be no catalogue: scan the files then.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -55,7 +55,7 @@ class Catalogue:
         self.refresh(progress)
 
     def is_there(self) -> bool:
-        """Tell whether it has been created."""
+        """Return whether it has been created."""
         return os.path.lexists(self.path)
 
     def ask(

@@ -85,7 +85,7 @@ def _costs(driver: sqlite3.Connection, info: SessionInfo) -> list[Row]:
 
 
 def _is_continued(driver: sqlite3.Connection, known: Last | None, last: Last) -> bool:
-    """Tell whether events were only appended since the *known* last one."""
+    """Return whether events were only appended since the *known* last one."""
     if known is None or last == known:
         return known is not None
     (since,) = driver.execute(_SINCE, (known.sequence,)).fetchone()

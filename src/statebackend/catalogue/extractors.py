@@ -36,10 +36,6 @@ class Extractors:
         """Use *extractor* for the events of exactly this ``schema_version``."""
         self._extractors[schema_version] = extractor
 
-    def resolve(self, schema_version: str) -> Extractor | None:
-        """Return the extractor of exactly this ``schema_version``, None if there is none."""
-        return self._extractors.get(schema_version)
-
     def text_of_row(self, row: Sequence[Any]) -> str:
         """Return the text of the event with these nine columns of ``events``."""
         if row[7] in self._extractors:
@@ -56,7 +52,7 @@ class Extractors:
         If an extractor raises an error or does not return text, the default one is used. The first
         time this is logged, without any of the payload.
         """
-        extractor = self.resolve(event.schema_version)
+        extractor = self._extractors.get(event.schema_version)
         if extractor is None:
             return _storable(payload_text.extract(event))
         try:

@@ -15,13 +15,12 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from statebackend.catalogue import schema
-from statebackend.catalogue.schema import APPLICATION_ID, NUMBER
-from statebackend.catalogue.transactions import CatalogueDamaged
+from statebackend.catalogue.schema import APPLICATION_ID, NUMBER, CatalogueDamaged
 from statebackend.errors import StateBackendError, StorageBusy, StorageError
 from statebackend.files.paths import cache_directory, make_private_directory, sqlite_uri
 from statebackend.sqlite.faults import os_error, primary_code, storage_error
@@ -57,8 +56,8 @@ def catalogue_path(directory: Path) -> Path:
 def use(directory: Path, action: Action[_T]) -> _T:
     """Return what *action* returns, given a connection to the catalogue of *directory*.
 
-    The connection is in autocommit mode. A file that is missing or cannot be used is rebuilt. So is
-    one that turns out to be damaged during *action*, which is then called a second time. Raises
+    The connection is in autocommit mode. A file that is missing or cannot be used is rebuilt, as is
+    one that proves damaged during *action*, which is then called again. Raises
     :class:`StorageError` when there can be no catalogue: the cache folder cannot be written, the
     disk is full, other processes keep the catalogue busy.
     """
@@ -84,7 +83,7 @@ def _run(path: Path, directory: Path, action: Action[_T]) -> _T:
 
 
 def rebuild(directory: Path) -> None:
-    """Replace the catalogue of *directory*, whatever it is, by an empty one."""
+    """Replace the catalogue of *directory* by an empty one."""
     path = catalogue_path(directory)
     with _typed_errors(path), _lock_building(path, directory):
         _build(path, directory)
@@ -95,7 +94,7 @@ def _open(path: Path, directory: Path) -> sqlite3.Connection:
     with suppress(_Unusable, FileNotFoundError):
         return _connect(path, directory)
     with _lock_building(path, directory):
-        try:  # another process may have built it meanwhile
+        try:  # another process may have built it
             return _connect(path, directory)
         except FileNotFoundError:
             _log.debug("%s: there is no catalogue yet; creating it", path)
@@ -116,18 +115,16 @@ def _connect(path: Path, directory: Path) -> sqlite3.Connection:
     driver = sqlite3.connect(
         sqlite_uri(path, "mode=rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
     )
-    usable = False
-    try:
-        _check_identity(driver, directory)
-        driver.execute("PRAGMA synchronous = NORMAL")
-        usable = True
-    except sqlite3.Error as error:
-        if not is_damage(error):
-            raise
-        raise _Unusable(f"is damaged ({describe(error)})") from error
-    finally:
-        if not usable:
-            driver.close()
+    with ExitStack() as stack:
+        stack.callback(driver.close)
+        try:
+            _check_identity(driver, directory)
+            driver.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            raise _Unusable(f"is damaged ({describe(error)})") from error
+        stack.pop_all()
     return driver
 
 
@@ -202,25 +199,23 @@ def _lock_building(path: Path, directory: Path) -> Iterator[None]:
         ) from error
     try:
         deadline = time.monotonic() + _BUILDING_TIMEOUT_S
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise StorageBusy(path, "is being built by another process; try again")
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StorageBusy(
+                        path, "is being built by another process; try again"
+                    ) from None
             time.sleep(0.01)
         yield
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def is_damage(error: Exception) -> bool:
-    """Tell whether *error*, raised while the catalogue was used, means that it is damaged."""
+    """Return whether *error*, raised while the catalogue was used, means that it is damaged."""
     return isinstance(error, CatalogueDamaged) or (
         isinstance(error, sqlite3.Error) and primary_code(error) not in _NOT_DAMAGE
     )

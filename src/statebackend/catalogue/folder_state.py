@@ -114,7 +114,7 @@ def _open_folder(directory: Path) -> Iterator[int]:
 
 
 def is_quiet(signature: Signature, now_ns: int) -> bool:
-    """Tell whether a change from *now_ns* on must show in the signature."""
+    """Return whether a change from *now_ns* on must show in the signature."""
     _inode, _size, mtime_ns, ctime_ns, wal = signature
     times = [mtime_ns, ctime_ns]
     if wal is not None:

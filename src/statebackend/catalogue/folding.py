@@ -43,7 +43,7 @@ _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether SQLite's tokenizer finds the same words in *text* without :func:`fold`."""
+    """Return whether SQLite's tokenizer finds the same words in *text* without :func:`fold`."""
     return text.isascii() or _NOT_PLAIN.search(text) is None
 
 

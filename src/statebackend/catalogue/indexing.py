@@ -20,8 +20,7 @@ from statebackend.catalogue import folding
 from statebackend.catalogue.extractors import Extractors
 from statebackend.catalogue.file import Progress
 from statebackend.catalogue.payload_text import MOST_BYTES
-from statebackend.catalogue.text_schema import ROW_BITS
-from statebackend.catalogue.transactions import CatalogueDamaged, transaction
+from statebackend.catalogue.schema import ROW_BITS, CatalogueDamaged, transaction
 from statebackend.scanning import scan
 from statebackend.scanning.connections import Reader
 from statebackend.scanning.listing import Listing
@@ -93,16 +92,6 @@ class Pending(NamedTuple):
     read_at_ns: int
 
 
-class Indexed(NamedTuple):
-    """The numbers of the sessions that are done, and the files that cannot be read.
-
-    A session in neither was indexed by another process meanwhile, or is gone: check again.
-    """
-
-    done: set[int]
-    unreadable: list[BadSession]
-
-
 class _EventsRead(NamedTuple):
     """Some events of a session, ``whole`` if none follow."""
 
@@ -128,34 +117,39 @@ def index(
     listed: Listing,
     extractors: Extractors,
     progress: Progress | None = None,
-) -> Indexed:
-    """Index the *sessions*; *progress* is called with how many events are done, and of how many."""
+) -> tuple[set[int], list[BadSession]]:
+    """Index the *sessions*; *progress* is called with how many events are done, and of how many.
+
+    Returns the numbers of the sessions that are done, and the bad files. A session in neither was
+    indexed by another process, or is gone: check again.
+    """
     # Taken from the end: FTS5 writes to the file once a row id is not above the last one.
     waiting = sorted(sessions, reverse=True)
     total = remaining = sum(map(_remaining, waiting))
-    indexed = Indexed(set(), [])
+    done: set[int] = set()
+    unreadable: list[BadSession] = []
     while waiting:
         group = {pending.stem: pending for pending in _take_portion(waiting)}
         unfinished: list[Pending] = []
         writer = _PartWriter(driver)
         for read in scan.read_each(directory, _reader(group), [*group], listed):
             if isinstance(read, BadSession):
-                indexed.unreadable.append(read)
+                unreadable.append(read)
                 continue
             part = _part(group[read.stem], read, extractors)
             writer.add(part)
             ahead = part.pending._replace(place=part.after)
             remaining -= _remaining(part.pending) - _remaining(ahead)
             if read.whole or not _remaining(ahead):
-                indexed.done.add(ahead.number)
+                done.add(ahead.number)
             else:
                 unfinished.append(ahead)
         writer.write()
-        indexed.done.difference_update(writer.overtaken)
+        done -= writer.overtaken
         waiting += [ahead for ahead in unfinished if ahead.number not in writer.overtaken]
         if progress is not None:
             progress(total - remaining, total)
-    return indexed
+    return done, unreadable
 
 
 def _remaining(pending: Pending) -> int:
@@ -250,21 +244,19 @@ class _PartWriter:
             return
         with transaction(self._driver, "BEGIN IMMEDIATE"):
             for part in self._parts:
-                number = part.pending.number
+                number, place = part.pending.number, part.pending.place
                 stored = self._driver.execute(_STORED, (number,)).fetchone()
-                if stored is not None and place_of(stored) == part.pending.place:
-                    self._advance(part)
-                else:
+                if stored is None or place_of(stored) != place:
                     self.overtaken.add(number)
+                    continue
+                self._advance(part)
         self._parts.clear()
         self._bytes = 0
 
     def _advance(self, part: _Part) -> None:
-        number = part.pending.number
+        advance = (part.pending.number, *part.after, part.text_bytes, part.pending.read_at_ns)
         self._driver.executemany(_INSERT, part.rows)
-        self._driver.execute(
-            _ADVANCE, (number, *part.after, part.text_bytes, part.pending.read_at_ns)
-        )
+        self._driver.execute(_ADVANCE, advance)
 
 
 def compare_indexed(
@@ -306,7 +298,7 @@ def delete_gone(driver: sqlite3.Connection) -> None:
 
 
 def _delete_portion(driver: sqlite3.Connection, number: int) -> bool:
-    """Delete the last rows of a session, and tell whether there were any."""
+    """Delete the last rows of a session, and return whether there were any."""
     with transaction(driver, "BEGIN IMMEDIATE"):
         query = "SELECT rows FROM text_progress WHERE number = ?"
         stored = driver.execute(query, (number,)).fetchone()

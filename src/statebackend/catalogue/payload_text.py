@@ -29,7 +29,7 @@ _OPAQUE = re.compile(
 _LONG_WORD = 200
 _ENCODED = re.compile(r"(?<![0-9A-Za-z+/_=-])[0-9A-Za-z+/_=-]{200,}+")
 _MOST_DEPTH = 20
-# The share of damaged characters is at most one of so many.
+# At most one character in this many may be damaged.
 _DAMAGED_SHARE = 20
 _DAMAGED_SHARE_WITHOUT_CONTROLS = 2
 # A path or a name of many words has a separator at least this often; base64, every 32 characters.
@@ -75,7 +75,7 @@ def _unless_encoded(run: re.Match[str]) -> str:
 
 
 def _may_hold_long_word(text: str) -> bool:
-    """Tell whether a piece of half the length of a long word has no space."""
+    """Return whether a piece of half the length of a long word has no space."""
     half = _LONG_WORD // 2
     return len(text) >= _LONG_WORD and any(
         text.find(" ", start, start + half) < 0 for start in range(0, len(text) - half, half)

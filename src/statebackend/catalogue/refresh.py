@@ -13,28 +13,18 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from statebackend.catalogue import schema
+from statebackend.catalogue import folder_state, schema
 from statebackend.catalogue.entries import Last, Row, SessionEntry, entry_reader
 from statebackend.catalogue.file import Progress
-from statebackend.catalogue.folder_state import (
-    FolderState,
-    Signature,
-    is_quiet,
-    read_state,
-    signatures,
-)
-from statebackend.catalogue.transactions import (
-    CatalogueDamaged,
-    transaction,
-    value_errors_are_damage,
-)
+from statebackend.catalogue.folder_state import FolderState, Signature
+from statebackend.catalogue.schema import CatalogueDamaged, transaction, value_errors_are_damage
 from statebackend.errors import StorageBusy
-from statebackend.files.paths import SessionFiles
+from statebackend.files.paths import SUFFIX
 from statebackend.scanning import scan
 from statebackend.scanning.listing import newest_first
 from statebackend.values.ids import is_session_id
@@ -54,16 +44,15 @@ _MARKS = ", ".join("?" * len(_COLUMNS.split(",")))
 _UPDATE = f"UPDATE sessions SET ({_COLUMNS}) = ({_MARKS}) WHERE number = ?"
 _INSERT = f"INSERT INTO sessions ({_COLUMNS}) VALUES ({_MARKS})"
 _DETAILS = {"costs": 14, "plan_rules": 4, "producers": 4}
+"""The tables of details, fields of :class:`SessionEntry`, and how many columns each has."""
 
 
 class Current(NamedTuple):
-    """A transaction in which the catalogue shows the folder in this *state*, or a later one.
+    """The *state* of the folder that the catalogue shows, and its sessions without an entry.
 
-    ``unread`` are the sessions of the folder without an entry, newest first, since they could not
-    be read completely.
+    These ``unread`` ones could not be read completely; the newest is first.
     """
 
-    driver: sqlite3.Connection
     state: FolderState
     unread: list[str]
 
@@ -81,27 +70,16 @@ _Unreliable = dict[str, _FileEntry | None]
 """The entries read for this use alone; None for a file that could not be read completely."""
 
 
-class _Difference(NamedTuple):
-    """The difference from the folder: ``stale`` sessions are to be read, ``gone`` ones dropped.
-
-    ``unread`` are the signed files without a good entry; None if they are those that are stored.
-    """
-
-    stale: list[str]
-    gone: list[str]
-    unread: list[str] | None
-
-
 @contextmanager
 def current(
     driver: sqlite3.Connection, directory: Path, progress: Progress | None = None
 ) -> Iterator[Current]:
-    """Give a transaction in which the catalogue is current.
+    """Run the block in a transaction in which the catalogue shows the folder, or a later state.
 
     *progress* is called with how many sessions have been read, and of how many. Raises
     :class:`StorageError`, SQLite's errors and :class:`CatalogueDamaged`.
     """
-    state = read_state(directory)
+    state = folder_state.read_state(directory)
     unreliable: _Unreliable = {}
     writing = False
     for _ in range(_ATTEMPTS):
@@ -111,11 +89,9 @@ def current(
             if not stale and (writing or not changed):
                 if changed:
                     _write(driver, state, unreliable, gone, unread)
-                without_entry = newest_first(
-                    stem for stem, entry in unreliable.items() if entry is None
-                )
-                _check_entry_count(driver, state.sessions - len(without_entry))
-                yield Current(driver, state, without_entry)
+                bad = newest_first(stem for stem, entry in unreliable.items() if entry is None)
+                _check_entry_count(driver, state.sessions - len(bad))
+                yield Current(state, bad)
                 return
         if stale:
             _read(driver, directory, state, stale, unreliable=unreliable, progress=progress)
@@ -133,7 +109,11 @@ def _check_entry_count(driver: sqlite3.Connection, sessions: int) -> None:
 @value_errors_are_damage()
 def _compare(
     driver: sqlite3.Connection, state: FolderState, unreliable: _Unreliable
-) -> _Difference:
+) -> tuple[list[str], list[str], list[str] | None]:
+    """Return the sessions to read, those to drop, and the signed files without a good entry.
+
+    The last is None if they are those that are stored.
+    """
     (digest, bad) = driver.execute("SELECT digest, unread FROM folder").fetchone()
     if digest == state.digest:
         unread = None
@@ -151,7 +131,7 @@ def _compare(
         unread = [stem for stem in state.signatures if stem not in valid]
         stale = state.unsigned.union(unread)
     gone = [stem for stem in other if stem not in state or unreliable.get(stem, state) is None]
-    return _Difference(newest_first(stale.difference(unreliable)), gone, unread)
+    return newest_first(stale.difference(unreliable)), gone, unread
 
 
 def _write(
@@ -215,43 +195,33 @@ def _read_portion(
         for entry in scan.read_each(directory, entry_reader(known), stems, state.listed)
         if not isinstance(entry, BadSession)
     ]
-    after = signatures(directory, [entry.info.session_id for entry in entries])
+    after = folder_state.signatures(directory, [entry.info.session_id for entry in entries])
     for entry in entries:
         stem = entry.info.session_id
         before = state.signatures.get(stem)
         doubtful = entry.info.live or entry.info.incomplete
         if before is not None and before == after.get(stem) and not doubtful:
-            signature = before if is_quiet(before, started_ns) else None
+            signature = before if folder_state.is_quiet(before, started_ns) else None
             yield _FileEntry(entry, before[0], signature, started_ns)
         else:
-            inode = _inode(SessionFiles.of(directory, stem).path)
+            inode = 0
+            with suppress(OSError):
+                inode = os.lstat(directory / (stem + SUFFIX)).st_ino
             yield _FileEntry(entry, inode, None, started_ns)
-
-
-def _inode(path: Path) -> int:
-    try:
-        return os.lstat(path).st_ino
-    except OSError:
-        return 0
 
 
 def _put(driver: sqlite3.Connection, read: _FileEntry) -> None:
     """Insert or update the entry of a session; one that is not the same file gets a new number."""
-    entry = read.entry
-    stem = entry.info.session_id
+    entry, info, stem = read.entry, read.entry.info, read.entry.info.session_id
     query = "SELECT number, inode, mtime_ns FROM sessions WHERE stem = ?"
     stored = driver.execute(query, (stem,)).fetchone()
     if read.signature is not None or (stored is not None and stored[2] is not None):
         driver.execute("UPDATE folder SET digest = NULL")
     signature = read.signature or (read.inode, None, None, None, None)
-    info = entry.info
     values = (
         *(stem, *signature, read.read_at_ns),
         *(info.parent_session_id, info.profile, info.status, info.depth),
-        *(
-            _stored_time(info.started_at),
-            None if info.ended_at is None else _stored_time(info.ended_at),
-        ),
+        *(_stored_time(info.started_at), _stored_time(info.ended_at)),
         *(info.live, info.incomplete),
         *(*entry.totals, entry.title, *entry.last),
     )
@@ -262,16 +232,10 @@ def _put(driver: sqlite3.Connection, read: _FileEntry) -> None:
     else:
         _forget(driver, [stem])
         number = driver.execute(_INSERT, values).lastrowid
-    details: list[tuple[str, Sequence[Row]]] = [
-        ("costs", entry.costs),
-        ("plan_rules", entry.plan_rules),
-        ("producers", entry.producers),
-    ]
-    for table, rows in details:
-        marks = ", ".join("?" * _DETAILS[table])
-        driver.executemany(
-            f"INSERT INTO {table} VALUES ({marks})", [(number, *row) for row in rows]
-        )
+    for table, width in _DETAILS.items():
+        details: Sequence[Row] = getattr(entry, table)
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * width)})"
+        driver.executemany(insert, [(number, *row) for row in details])
 
 
 def renumber(driver: sqlite3.Connection, number: int) -> None:
@@ -285,9 +249,11 @@ def renumber(driver: sqlite3.Connection, number: int) -> None:
         )
 
 
-def _stored_time(value: datetime | str) -> str | bytes:
+def _stored_time(value: datetime | str | None) -> str | bytes | None:
     """Return a time as text, and a text that is not a time as bytes: it need not be parsed."""
-    return to_text(value) if isinstance(value, datetime) else value.encode()
+    if isinstance(value, str):
+        return value.encode()
+    return None if value is None else to_text(value)
 
 
 def _forget(driver: sqlite3.Connection, stems: list[str]) -> None:

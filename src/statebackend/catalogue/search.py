@@ -5,29 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statebackend.catalogue import words
+from statebackend.catalogue import indexing, schema, words
 from statebackend.catalogue.entries import entry_reader
 from statebackend.catalogue.extractors import installed
 from statebackend.catalogue.file import Progress, catalogue_path, use
-from statebackend.catalogue.indexing import (
-    GONE,
-    Pending,
-    compare_indexed,
-    delete_gone,
-    index,
-    place_of,
-)
+from statebackend.catalogue.indexing import Pending
 from statebackend.catalogue.refresh import Current, current, renumber
-from statebackend.catalogue.text_schema import ROW_BITS, check_text_count, create_index, has_index
-from statebackend.catalogue.transactions import (
-    CatalogueDamaged,
-    transaction,
-    value_errors_are_damage,
-)
 from statebackend.errors import SessionNotFound
 from statebackend.scanning import scan
 from statebackend.scanning.listing import Listing
@@ -51,7 +38,7 @@ _KNOWN_SAME = "UPDATE text_progress SET read_at_ns = ? WHERE number = ? AND sequ
 _HITS = f"""
     WITH best AS (
         SELECT texts.rowid AS id, sessions.stem AS stem, rank AS score
-        FROM texts CROSS JOIN sessions ON sessions.number = texts.rowid >> {ROW_BITS}
+        FROM texts CROSS JOIN sessions ON sessions.number = texts.rowid >> {schema.ROW_BITS}
         WHERE texts MATCH :expression {{filters}}
         ORDER BY score, stem DESC, id DESC LIMIT :limit)
     SELECT stem, sequence, kind, category, name, version, timestamp, coalesce(shown, folded)
@@ -118,11 +105,7 @@ def search(directory: Path, query: Query, progress: Progress | None = None) -> S
 
 
 class _Search:
-    """One search.
-
-    ``_done`` are the numbers of the sessions that are indexed, ``_checked`` of those that are no
-    longer doubtful.
-    """
+    """One search; the sessions by number that are indexed by now, and no longer doubtful."""
 
     def __init__(
         self, driver: sqlite3.Connection, directory: Path, query: Query, progress: Progress | None
@@ -136,7 +119,10 @@ class _Search:
         self._bad: dict[str, BadSession] = {}
 
     def run(self) -> SearchResult:
-        self._create_index()
+        if not schema.has_index(self._driver):
+            with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
+                schema.create_index(self._driver, catalogue_path(self._directory))
+                schema.check_text_count(self._driver)  # it may have existed, and be lost
         repeated = False
         while True:
             with current(self._driver, self._directory, self._progress) as now:
@@ -155,17 +141,10 @@ class _Search:
                 incomplete=answer.incomplete,
             )
 
-    def _create_index(self) -> None:
-        if has_index(self._driver):
-            return
-        with transaction(self._driver, "BEGIN IMMEDIATE"):
-            create_index(self._driver, catalogue_path(self._directory))
-            check_text_count(self._driver)  # it may have existed, and be lost
-
     def _index(self, work: _Work) -> None:
         self._check(work)
-        delete_gone(self._driver)
-        indexed = index(
+        indexing.delete_gone(self._driver)
+        done, unreadable = indexing.index(
             self._driver,
             self._directory,
             work.pending,
@@ -173,17 +152,17 @@ class _Search:
             extractors=installed(),
             progress=self._progress,
         )
-        self._done |= indexed.done
-        self._bad.update({bad.session_id: bad for bad in indexed.unreadable})
+        self._done |= done
+        self._bad.update({bad.session_id: bad for bad in unreadable})
 
     def _check(self, work: _Work) -> None:
-        """Let a session whose indexed events changed be indexed from its first event."""
+        """Renumber a session whose indexed events changed: its events are all indexed again."""
         if not work.doubtful:
             return
-        same, changed, bad = compare_indexed(self._directory, work.doubtful, work.listed)
+        same, changed, bad = indexing.compare_indexed(self._directory, work.doubtful, work.listed)
         self._checked.update(pending.number for pending in (*same, *changed))
         self._bad.update({session.session_id: session for session in bad})
-        with transaction(self._driver, "BEGIN IMMEDIATE"):
+        with schema.transaction(self._driver, "BEGIN IMMEDIATE"):
             for pending in changed:
                 renumber(self._driver, pending.number)
             for pending in same:
@@ -195,41 +174,38 @@ class _Search:
         read = scan.read_each(self._directory, entry_reader({}), answer.unread, answer.listed)
         return [session for session in read if isinstance(session, BadSession)]
 
-    @value_errors_are_damage()
+    @schema.value_errors_are_damage()
     def _answer(self, now: Current) -> _Work | _Answer:
         """Answer from the index, or return what it lacks; inside the transaction of *now*."""
         wanted = self._query.session_ids
         unread = [stem for stem in now.unread if wanted is None or stem in wanted]
         if wanted is not None:
-            self._refuse_unknown(wanted, unread)
+            known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
+            for session_id in wanted:
+                if session_id not in known and session_id not in unread:
+                    raise SessionNotFound(session_id, self._directory)
         doubtful: list[Pending] = []
         pending: list[Pending] = []
         for number, stem, last, read_at_ns, *place, changed in self._driver.execute(_PENDING):
             if stem in self._bad or not (wanted is None or stem in wanted):
                 continue
             if stem not in now.state:
-                raise CatalogueDamaged("an entry is of no session")
-            session = Pending(number, stem, place_of(place), last, read_at_ns)
+                raise schema.CatalogueDamaged("an entry belongs to no session")
+            session = Pending(number, stem, indexing.place_of(place), last, read_at_ns)
             if changed and number not in self._checked:
                 doubtful.append(session)
             elif last > session.place.sequence and number not in self._done:
                 pending.append(session)
         listed = now.state.listed
-        if doubtful or pending or self._driver.execute(GONE).fetchone():
+        if doubtful or pending or self._driver.execute(indexing.GONE).fetchone():
             return _Work(doubtful, pending, listed)
-        check_text_count(self._driver)
+        schema.check_text_count(self._driver)
         return _Answer(
             hits(self._driver, self._query),
             _select_incomplete(self._driver, self._query),
             unread,
             listed,
         )
-
-    def _refuse_unknown(self, wanted: Collection[str], unread: list[str]) -> None:
-        known = {stem for (stem,) in self._driver.execute("SELECT stem FROM sessions")}
-        for session_id in wanted:
-            if session_id not in known and session_id not in unread:
-                raise SessionNotFound(session_id, self._directory)
 
 
 def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
@@ -246,7 +222,7 @@ def hits(driver: sqlite3.Connection, query: Query) -> tuple[SearchHit, ...]:
 def _hit(row: Sequence[Any], phrases: Sequence[words.Phrase]) -> SearchHit:
     stem, sequence, kind, category, name, version, timestamp, text = row
     if type(sequence) is not int:
-        raise CatalogueDamaged("a text is of no event")
+        raise schema.CatalogueDamaged("a text belongs to no event")
     # Foreign words and times are shown as those of an event that is read.
     event = rows.event_header((sequence, "", timestamp, kind, category, name, version, ""))
     snippet = words.snippet(text, phrases)

@@ -8,9 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from statebackend.catalogue import schema
 from statebackend.catalogue.file import catalogue_path, describe, is_damage, refuse_irregular
-from statebackend.catalogue.text_schema import check_text_count, has_index, text_bytes
-from statebackend.catalogue.transactions import CatalogueDamaged, value_errors_are_damage
 from statebackend.errors import StorageError
 from statebackend.files.paths import sqlite_uri
 from statebackend.sqlite.faults import os_error
@@ -56,13 +55,13 @@ def state_of(directory: Path) -> CatalogueState:
     try:
         with closing(_connect(path)) as driver:
             driver.execute("PRAGMA query_only = ON")
-            (schema,) = driver.execute("PRAGMA user_version").fetchone()
+            (number,) = driver.execute("PRAGMA user_version").fetchone()
             (sessions,) = driver.execute("SELECT count(*) FROM sessions").fetchone()
-            text = text_bytes(driver)
+            text = schema.text_bytes(driver)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return CatalogueState(path=path, size_bytes=size_bytes, problem=describe(error))
     return CatalogueState(
-        path=path, size_bytes=size_bytes, schema=schema, sessions=sessions, text_bytes=text
+        path=path, size_bytes=size_bytes, schema=number, sessions=sessions, text_bytes=text
     )
 
 
@@ -76,7 +75,7 @@ def check(state: CatalogueState) -> CatalogueState:
     try:
         with closing(_connect(state.path)) as driver:
             problem = _find_problem(driver)
-    except (sqlite3.Error, CatalogueDamaged) as error:
+    except (sqlite3.Error, schema.CatalogueDamaged) as error:
         if not is_damage(error):  # in use, or not writable, which FTS5's check requires
             return state
         problem = describe(error)
@@ -87,12 +86,12 @@ def _find_problem(driver: sqlite3.Connection) -> str | None:
     ((first, *_),) = driver.execute("PRAGMA integrity_check(1)").fetchall()
     if first != "ok":
         return str(first)
-    with value_errors_are_damage():
+    with schema.value_errors_are_damage():
         (lost,) = driver.execute(_LOST_COSTS).fetchone()
         if lost:
-            raise CatalogueDamaged(f"the costs of {lost:,} sessions are missing")
-        if has_index(driver):
-            check_text_count(driver)
+            raise schema.CatalogueDamaged(f"the costs of {lost:,} sessions are missing")
+        if schema.has_index(driver):
+            schema.check_text_count(driver)
             driver.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
     return None
 

@@ -21,7 +21,7 @@ _STEM = slice(-len(SUFFIX))
 
 
 class FolderNames(NamedTuple):
-    """The names in a folder, in no order, as they were from ``at_ns`` (of the clock) on.
+    """The names in a folder, in no order, as they were at ``at_ns`` (of the clock) or later.
 
     ``files`` are the stems of session files, ``beside`` those with a WAL, a rollback journal or a
     damaged original, ``reported`` those with a report of a recovery.
@@ -34,11 +34,7 @@ class FolderNames(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The sessions of a folder as they were from ``at_ns`` (of the clock) on.
-
-    ``stems`` are the stems of the session files, newest first, ``reported`` those with a report of
-    a recovery.
-    """
+    """The stems of a folder's sessions, newest first; the rest as in :class:`FolderNames`."""
 
     stems: list[str]
     reported: frozenset[str]
@@ -56,8 +52,8 @@ def stems(directory: Path) -> list[str]:
 def list_sessions(directory: Path) -> Listing:
     """List the sessions of *directory*, opening no file.
 
-    A name that is not a session id has no time and comes last. A session of which only a damaged
-    original, a WAL or a journal is left is listed too. A missing folder is an empty one. Raises
+    Names that are not session ids follow the others. A session of which only a damaged original, a
+    WAL or a journal exists is listed too. A missing folder is an empty one. Raises
     :class:`StorageError` when the folder cannot be listed.
     """
     names = read_names(directory)
@@ -106,11 +102,9 @@ def read_names(directory: Path) -> FolderNames:
         except FileNotFoundError:
             every = []
     files = [name[_STEM] for name in every if name.endswith(SUFFIX)]
+    others = [] if len(files) == len(every) else [n for n in every if not n.endswith(SUFFIX)]
     beside = set()
     reported = set()
-    others: list[str] = []
-    if len(files) < len(every):
-        others = [name for name in every if not name.endswith(SUFFIX)]
     for name in others:
         stem, _suffix, ending = name.partition(SUFFIX)
         if ending in LEFTOVERS:

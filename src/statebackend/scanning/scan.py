@@ -44,13 +44,34 @@ from statebackend.values.results import BadSession
 _T = TypeVar("_T")
 
 READ_FIRST = 200
-"""Reading so many files takes less time than comparing a large folder with the catalogue."""
+"""Reading this number of files takes less time than comparing a large folder with the catalogue."""
 
 # A change within the clock's grain of the one before may leave the file's times as they were, so
 # the check before and after proves something only for a file that has been quiet for longer.
 _GRAIN_NS = 50_000_000
 _MIN_DATABASE_BYTES = 512
 _NOT_AN_ID = "its name is not a session id (a ULID: 26 upper-case characters)"
+
+
+class SessionFilter(NamedTuple):
+    """What a session must be to be listed; None and False accept all."""
+
+    status: str | None = None
+    profile: str | None = None
+    parent_session_id: str | None = None
+    roots: bool = False
+
+    def matches(self, answer: SessionInfo | BadSession) -> bool:
+        """Return whether a summary matches; a file that cannot be read may, so it does."""
+        return isinstance(answer, BadSession) or (
+            (self.status is None or answer.status == self.status)
+            and (self.profile is None or answer.profile == self.profile)
+            and self.parent_session_id in (None, answer.parent_session_id)
+            and not (self.roots and answer.parent_session_id is not None)
+        )
+
+
+ALL_SESSIONS = SessionFilter()
 
 
 def read_all(directory: Path, read: Reader[_T]) -> Iterator[_T | BadSession]:

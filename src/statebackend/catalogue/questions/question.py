@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from statebackend.scanning import listing, scan
 from statebackend.scanning.connections import Reader
@@ -27,7 +27,7 @@ class Question(NamedTuple, Generic[_T_co]):
 
     read: Reader[_T_co]
     select: Callable[[sqlite3.Connection], Iterator[_T_co]]
-    matches: Callable[[object], bool] | None = None
+    matches: Callable[[Any], bool] | None = None
 
     def scan(
         self,
@@ -55,19 +55,10 @@ def session_id(answer: object) -> str:
     return summary.session_id
 
 
-class Parts(NamedTuple, Generic[_T]):
-    """What each readable session adds to a result, and which sessions it lacks.
-
-    ``unreadable`` files are left out; of the sessions that are in, ``incomplete`` ones lost rows.
-    """
-
-    parts: list[_T]
-    unreadable: tuple[BadSession, ...]
-    incomplete: tuple[str, ...]
-
-
-def split(answers: Iterable[tuple[SessionInfo, _T] | BadSession]) -> Parts[_T]:
-    """Return the parts that the sessions answered, apart from what is lacking."""
+def split(
+    answers: Iterable[tuple[SessionInfo, _T] | BadSession],
+) -> tuple[list[_T], tuple[BadSession, ...], tuple[str, ...]]:
+    """Return what the sessions answered, the bad files, and the ids of those that lost rows."""
     parts: list[_T] = []
     unreadable: list[BadSession] = []
     incomplete: list[str] = []
@@ -79,4 +70,4 @@ def split(answers: Iterable[tuple[SessionInfo, _T] | BadSession]) -> Parts[_T]:
         if info.incomplete:
             incomplete.append(info.session_id)
         parts.append(part)
-    return Parts(parts, tuple(unreadable), tuple(incomplete))
+    return parts, tuple(unreadable), tuple(incomplete)

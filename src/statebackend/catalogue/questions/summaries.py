@@ -12,7 +12,7 @@ from typing import Any
 
 from statebackend.catalogue.questions.question import Question
 from statebackend.scanning import scan
-from statebackend.scanning.session_filter import SessionFilter
+from statebackend.scanning.scan import ALL_SESSIONS, SessionFilter
 from statebackend.values.recorded import SessionInfo, SessionStatus
 
 COLUMNS = (
@@ -28,10 +28,9 @@ _parse_time = datetime.fromisoformat
 _STATUSES = {status.value: status for status in SessionStatus}
 
 
-def question(wanted: SessionFilter | None = None) -> Question[SessionInfo]:
+def question(wanted: SessionFilter = ALL_SESSIONS) -> Question[SessionInfo]:
     """Ask for the summaries that match."""
-    wanted = wanted or SessionFilter()
-    matches = None if wanted.accepts_all else wanted.matches
+    matches = None if wanted == ALL_SESSIONS else wanted.matches
     return Question(scan.read_summary, partial(_select, wanted), matches)
 
 
@@ -51,10 +50,7 @@ def _select(wanted: SessionFilter, driver: sqlite3.Connection) -> Iterator[Sessi
 def select_details(
     driver: sqlite3.Connection, table: str, columns: str, *grouping: str
 ) -> Iterator[tuple[SessionInfo, list[Any]]]:
-    """Return each session with its rows of a table of details: those of one *grouping*, if given.
-
-    They come newest first.
-    """
+    """Return each session, newest first, with its details from a *table*, or of one grouping."""
     of_grouping = "AND grouping = ?" if grouping else ""
     query = (
         f"SELECT {qualify('sessions', COLUMNS)}, {table}.number, {qualify(table, columns)} "
