@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -33,11 +33,13 @@ def reading(path: Path | None) -> Iterator[Connection]:
         with _new_schema() as connection:
             yield connection
     else:
-        with (
-            _checked_and_recorded(path) as noted,
-            _closing(engine.connect_for_reading(noted)) as connection,
-        ):
-            _seed_for_reading(connection)
+        path = path.absolute()
+        with _check_and_record(path), _closing(engine.connect_for_reading(path)) as connection:
+            driver = engine.driver_of(connection)
+            driver.set_authorizer(None)
+            driver.execute("PRAGMA query_only = OFF")
+            _seed(driver)
+            driver.execute("PRAGMA query_only = ON")
             yield connection
 
 
@@ -49,7 +51,8 @@ def writing(path: Path) -> Iterator[Connection]:
     writing does; the file is then as it was.
     """
     path = path.absolute()
-    with _checked_and_recorded(path), _hold_claim(path):
+    with _check_and_record(path), ExitStack() as stack:
+        stack.callback(claim.acquire(path).release)
         integrity.check_file(path, immutable=not header.has_wal(path))
         with (
             _closing(engine.connect_for_writing(path)) as connection,
@@ -62,11 +65,11 @@ def writing(path: Path) -> Iterator[Connection]:
 
 
 def check_stamp(connection: Connection, version: int) -> None:
-    """Raise ValueError unless the tables are those of *version*, which they are stamped with."""
-    with _at_version(version) as fresh:
-        expected = fingerprint.of_connection(engine.driver_of(fresh))
-    found = fingerprint.of_connection(engine.driver_of(connection))
-    if differing := fingerprint.differences(expected, found):
+    """Raise ValueError unless the tables are those of *version*, the version to be stamped."""
+    with _at_version(version) as new:
+        expected = fingerprint.of_connection(engine.driver_of(new))
+    actual = fingerprint.of_connection(engine.driver_of(connection))
+    if differing := fingerprint.differences(expected, actual):
         raise ValueError(
             f"the tables are not those of version {version}, so it is not stamped: {differing[0]}"
             + (f" (and {len(differing) - 1} more)" if len(differing) > 1 else "")
@@ -74,7 +77,7 @@ def check_stamp(connection: Connection, version: int) -> None:
 
 
 class WithoutVersionTable:
-    """A script's output that leaves out what Alembic says about its own table."""
+    """A script's output without the statements on Alembic's own table."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -89,27 +92,17 @@ class WithoutVersionTable:
 
 
 @contextmanager
-def _checked_and_recorded(path: Path) -> Iterator[Path]:
+def _check_and_record(path: Path) -> Iterator[None]:
     """Check the header before SQLite opens the file, and record it as open in this process."""
-    path = path.absolute()
     with os_error(path):
         if header.check_regular(path) is None:
             raise SessionNotFound(SessionFiles(path).session_id, path.parent)
         claim.refuse_if_held_here(path)
-        with open_files.untouched(path) as alone:
-            if alone:
+        with open_files.untouched(path) as untouched:
+            if untouched:
                 header.read_header(path)
         with open_files.OpenFile(path):
-            yield path
-
-
-@contextmanager
-def _hold_claim(path: Path) -> Iterator[None]:
-    held = claim.acquire(path)
-    try:
-        yield
-    finally:
-        held.release()
+            yield
 
 
 @contextmanager
@@ -136,15 +129,8 @@ def _at_version(version: int) -> Iterator[Connection]:
         yield connection
 
 
-def _seed_for_reading(connection: Connection) -> None:
-    driver = engine.driver_of(connection)
-    driver.set_authorizer(None)
-    driver.execute("PRAGMA query_only = OFF")
-    _seed(driver)
-    driver.execute("PRAGMA query_only = ON")
-
-
 def _seed(driver: sqlite3.Connection) -> None:
+    """Make Alembic's TEMP table, filled from ``user_version``."""
     table, version = f"temp.{migrate.VERSION_TABLE}", migrate.user_version(driver)
     driver.execute(f"CREATE TABLE {table} (version_num TEXT NOT NULL PRIMARY KEY)")
     if version:
