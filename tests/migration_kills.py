@@ -28,7 +28,6 @@ from alembic.migration import MigrationContext
 from statebackend import StateBackend
 from statebackend.opening import write
 from statebackend.schema import migrate
-from statebackend.schema.fingerprint import Fingerprint
 migrate.load_steps(migrate.SESSIONS)
 for line in sys.stdin:
     folder, session_id, seconds = line.split()

@@ -88,7 +88,7 @@ class Claim:
     def other(self) -> Holder | None:
         """Return the other process that has the claim now, None when none has."""
         with open_files.mutex():
-            return _holder_of(self._path)
+            return _find_holder(self._path)
 
     def release(self) -> None:
         """Release the claim and remove its lock file; harmless when repeated, or in a child.
@@ -138,7 +138,7 @@ def acquire(path: Path) -> Claim:
     with open_files.mutex():
         key = _claim_key(lock)
         if (held := _claims.get(key)) is not None:
-            raise _locked(path, held.holder)
+            raise _locked_error(path, held.holder)
         file = _lock(path, lock)
         try:
             holder = Holder(os.getpid(), os.uname().nodename, timestamps.now())
@@ -161,17 +161,17 @@ def writer_of(path: Path) -> Holder | None:
                 return held.holder
         except OSError:
             return None
-        return _holder_of(lock)
+        return _find_holder(lock)
 
 
-def _holder_of(lock: Path) -> Holder | None:
+def _find_holder(lock: Path) -> Holder | None:
     """Return the other process that holds *lock*; not to be called while this process holds it."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        return _holder(descriptor)
+        return _read_holder(descriptor)
     finally:
         os.close(descriptor)
 
@@ -180,7 +180,7 @@ def refuse_if_held_here(path: Path) -> None:
     """Raise :class:`SessionLocked` if this process itself writes the session."""
     with open_files.mutex(), suppress(FileNotFoundError):
         if (held := _claims.get(_claim_key(SessionFiles(path).lock))) is not None:
-            raise _locked(path, held.holder)
+            raise _locked_error(path, held.holder)
 
 
 def _claim_key(lock: Path) -> _ClaimKey:
@@ -203,9 +203,9 @@ def _lock(path: Path, lock: Path) -> _Descriptor:
             if _has_name(descriptor, lock):
                 return file
         except (BlockingIOError, PermissionError):
-            if (holder := _holder(descriptor)) is not None:
+            if (holder := _read_holder(descriptor)) is not None:
                 file.close()
-                raise _locked(path, holder) from None
+                raise _locked_error(path, holder) from None
         except OSError as error:
             file.close()
             raise StorageUnsupported(
@@ -234,17 +234,17 @@ def _write(descriptor: int, holder: Holder) -> None:
     os.pwrite(descriptor, text.encode() + b"\n", 0)
 
 
-def _holder(descriptor: int) -> Holder | None:
+def _read_holder(descriptor: int) -> Holder | None:
     pid = open_files.locked_by(descriptor)
     if pid is None:
         return None
-    written = _read(descriptor)
-    if written is None or (pid > 0 and written.pid != pid and written.host == os.uname().nodename):
-        return Holder(pid, None, None)  # the text is still its predecessor's
-    return written
+    holder = _parse(descriptor)
+    if holder is None or (pid > 0 and holder.pid != pid and holder.host == os.uname().nodename):
+        return Holder(pid, None, None)  # the text is still that of the holder before
+    return holder
 
 
-def _read(descriptor: int) -> Holder | None:
+def _parse(descriptor: int) -> Holder | None:
     import json
 
     try:
@@ -257,5 +257,5 @@ def _read(descriptor: int) -> Holder | None:
         return None  # the file may hold anything
 
 
-def _locked(path: Path, holder: Holder) -> SessionLocked:
+def _locked_error(path: Path, holder: Holder) -> SessionLocked:
     return SessionLocked(SessionFiles(path).session_id, holder.pid, holder.host, holder.since)

@@ -60,9 +60,9 @@ def irregular_file_error(path: Path, status: os.stat_result) -> SessionUnreadabl
 
 
 def describe_leftover(path: Path) -> str | None:
-    """Return what remains of a session whose file is missing, in words; None when nothing does.
+    """Describe what remains of a session whose file is missing; None when nothing does.
 
-    Such an id is taken: SQLite would apply an old WAL to a new file of that name.
+    Such an id is not used again: SQLite would apply an old WAL to a new file of that name.
     """
     for ending, problem in LEFTOVERS.items():
         if os.path.lexists(f"{path}{ending}"):
@@ -75,7 +75,7 @@ LEFTOVERS = {
     "-wal": "the file is missing, only its WAL is left (.sqlite-wal)",
     "-journal": "the file is missing, only a rollback journal is left (.sqlite-journal)",
 }
-"""What may remain without the session file, by what follows the file's name."""
+"""What may remain without the session file, by the ending after the file's name."""
 
 
 def find_original(path: Path) -> Path | None:
@@ -88,7 +88,7 @@ def find_original(path: Path) -> Path | None:
         status = path.lstat()
         if status.st_nlink > 1:
             name = next(name for name in files.corrupt() if os.path.samestat(name.lstat(), status))
-            # Without one of these, somebody linked the original back by hand.
+            # Without one of these files, somebody linked the original back by hand.
             marks = (str(files.recovering), f"{name}.json")
             return name if any(map(os.path.lexists, marks)) else None
     return None
