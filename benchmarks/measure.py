@@ -71,13 +71,13 @@ class Rounds:
 def interleave(ours: Side, bare: Side, *, rounds: int, seed: int = 0) -> Rounds:
     """Time both sides once a round, in a shuffled order."""
     order = random.Random(seed)
-    taken: dict[Side, list[float]] = {ours: [], bare: []}
+    times: dict[Side, list[float]] = {ours: [], bare: []}
     for _ in range(rounds):
         sides = [ours, bare]
         order.shuffle(sides)
         for side in sides:
-            taken[side].append(_seconds(side))
-    return Rounds(taken[ours], taken[bare])
+            times[side].append(_seconds(side))
+    return Rounds(times[ours], times[bare])
 
 
 def _seconds(side: Side) -> float:
@@ -105,7 +105,7 @@ def ratio(
 
 def faster(what: str, rounds: Rounds, *, target: float, items: int = 1) -> Figure:
     """Return the figure "how many times as fast as the other side", which is to be large."""
-    ratios = [1 / one for one in rounds.ratios]
+    ratios = [1 / quotient for quotient in rounds.ratios]
     return Figure(
         what,
         _time(median(rounds.ours) / items, "µs"),

@@ -49,12 +49,12 @@ class Peer(ABC):
 def timed(append: Callable[[_Item], object], items: Iterable[_Item]) -> list[int]:
     """Return how many nanoseconds each call took."""
     clock = time.perf_counter_ns
-    taken = []
+    times = []
     for item in items:
         start = clock()
         append(item)
-        taken.append(clock() - start)
-    return taken
+        times.append(clock() - start)
+    return times
 
 
 async def timed_async(
@@ -62,12 +62,12 @@ async def timed_async(
 ) -> list[int]:
     """Return how many nanoseconds each awaited call took."""
     clock = time.perf_counter_ns
-    taken = []
+    times = []
     for item in items:
         start = clock()
         await append(item)
-        taken.append(clock() - start)
-    return taken
+        times.append(clock() - start)
+    return times
 
 
 def serve(make: Callable[[Path], Peer]) -> None:
