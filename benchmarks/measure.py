@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def missed(self) -> bool:
-        """Tell whether the value is on the wrong side of the target."""
+        """Return whether the value is on the wrong side of the target."""
         if self.value is None or self.target is None:
             return False
         return self.value < self.target if self.at_least else self.value > self.target
@@ -59,12 +59,12 @@ class Rounds:
 
     @property
     def ratios(self) -> list[float]:
-        """Return ours by bare, one a round: what slows a whole round down cancels out."""
+        """Return ours divided by bare for each round: what slows a whole round down cancels out."""
         return [ours / bare for ours, bare in zip(self.ours, self.bare, strict=True)]
 
     @property
     def differences_s(self) -> list[float]:
-        """Return ours less bare, one a round."""
+        """Return ours minus bare for each round."""
         return [ours - bare for ours, bare in zip(self.ours, self.bare, strict=True)]
 
 
@@ -81,7 +81,7 @@ def interleave(ours: Side, bare: Side, *, rounds: int, seed: int = 0) -> Rounds:
 
 
 def _seconds(side: Side) -> float:
-    gc.collect()  # what the other side left must not be collected on this side's time
+    gc.collect()  # the garbage of the other side must not count here
     start = time.perf_counter()
     side()
     return time.perf_counter() - start

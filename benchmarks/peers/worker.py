@@ -1,4 +1,4 @@
-"""The process of one peer: it is asked on stdin and answers on stdout, a line of JSON each."""
+"""The process of one peer: it reads requests on stdin and answers on stdout, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Peer(ABC):
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Append these messages, each acknowledged before the next; return the nanoseconds of each.
 
-        What the caller would have at hand is made before the clock runs.
+        What a caller would have at hand is built before the clock starts.
         """
 
     @abstractmethod

@@ -1,9 +1,9 @@
 """The migration runner: ``PRAGMA user_version`` is the only version, Alembic gives the operations.
 
 All steps of one open, and the version, are one transaction that no revision can end. A revision is
-*given* its operations (``def upgrade(op)``): Alembic's own ``op`` is one global of the process, so
-files migrated at once, or one inside another's log record, would run each other's statements.
-Alembic is imported only when there is something to do.
+*given* its operations (``def upgrade(op)``): Alembic's own ``op`` is global to the process, so two
+migrations at once, or one started by a logging handler during another, would run each other's
+statements. Alembic is imported only when there is something to do.
 """
 
 from __future__ import annotations

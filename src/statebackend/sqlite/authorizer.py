@@ -1,4 +1,4 @@
-"""What a connection may do (SB-10): SQLite's authorizer, and triggers for what it does not see."""
+"""What a connection may do (SB-10): the authorizer, and triggers for what it is not asked."""
 
 from __future__ import annotations
 
