@@ -187,7 +187,9 @@ def _read_frames(
     checked = []
     size = _FRAME_HEADER + page_size
     position = _HEADER
-    while frames := _read_several(descriptor, size, position):
+    at_once = max(1, _AT_ONCE_BYTES // size) * size
+    while count := len(content := os.pread(descriptor, at_once, position)) // size:
+        frames = content[: count * size]  # without a frame that is not complete
         heads = [frames[at : at + _FRAME_HEADER] for at in range(0, len(frames), size)]
         stored = [_stored(head[16:]) for head in heads]
         sums = _frame_sums(order, [seed or (0, 0), *stored[:-1]], frames)
@@ -199,12 +201,6 @@ def _read_frames(
             seed = theirs
             position += size
     return checked
-
-
-def _read_several(descriptor: int, size: int, position: int) -> bytes:
-    """Return the complete frames of *size* bytes at *position*, at most one batch of checksums."""
-    content = os.pread(descriptor, max(1, _AT_ONCE_BYTES // size) * size, position)
-    return content[: len(content) // size * size]
 
 
 def _classify(

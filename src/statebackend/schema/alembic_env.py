@@ -1,7 +1,7 @@
-"""What ``migrations/env.py`` needs to let the ordinary ``alembic`` command work on one session.
+"""What ``migrations/env.py`` needs to run the ordinary ``alembic`` command on one session.
 
-Alembic keeps its version in a table of its own. It is given a TEMP one, filled from
-``user_version`` and written back to it in the same transaction, so that the file never sees it.
+Alembic keeps its version in a table of its own. Here that is a TEMP table, filled from
+``user_version`` and written back in the same transaction, so the file never holds it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def reading(path: Path | None) -> Iterator[Connection]:
     No lock is taken, so a writer is not disturbed. Raises as opening a session does.
     """
     if path is None:
-        with _new_schema() as connection:
+        # At the last revision, also one that the program does not use yet.
+        with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
+            _seed(engine.driver_of(connection))
             yield connection
     else:
         path = path.absolute()
@@ -111,14 +113,6 @@ def _closing(connection: Connection) -> Iterator[Connection]:
         yield connection
     finally:
         engine.close(connection)
-
-
-@contextmanager
-def _new_schema() -> Iterator[Connection]:
-    """Give an empty database at the last revision, also one that the program does not use yet."""
-    with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
-        _seed(engine.driver_of(connection))
-        yield connection
 
 
 @contextmanager
