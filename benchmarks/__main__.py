@@ -63,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     with temporary_folder(options.directory) as folder:
         lab = Lab(folder, options.smoke)
-        figures = [one for name in options.names or BENCHMARKS for one in _measured(name, lab)]
+        figures = [
+            figure for name in options.names or BENCHMARKS for figure in _measured(name, lab)
+        ]
     print(machine(), table(figures), sep="\n\n")
     print(f"\n{time.monotonic() - start:.0f} s in all")
     differs = any(figure.differs for figure in figures)

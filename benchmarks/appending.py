@@ -84,13 +84,13 @@ def _append_rounds(folder: Path, count: int, rounds: int) -> Rounds:
         pair.check("append")
         prepared = [_next(ours_stream, count) for _ in range(rounds)]
         for_ours, for_bare = iter(prepared), iter(prepared)
-        taken = interleave(
+        times = interleave(
             lambda: append_each(pair.session, next(for_ours)),
             lambda: bare.append_each(pair.driver, next(for_bare)),
             rounds=rounds,
         )
         pair.check("append")
-    return taken
+    return times
 
 
 def batch(lab: Lab) -> Iterator[Figure]:
@@ -104,13 +104,13 @@ def batch(lab: Lab) -> Iterator[Figure]:
         pair.check("batch")
         prepared = [_next(stream, count) for _ in range(rounds)]
         for_ours, for_bare = iter(prepared), iter(prepared)
-        taken = interleave(
+        times = interleave(
             lambda: write_batch(pair.session, next(for_ours)),
             lambda: bare.append_all(pair.driver, next(for_bare)),
             rounds=rounds,
         )
         pair.check("batch")
-    yield ratio(f"batch of {count:,} events", taken, target=1.8, items=count)
+    yield ratio(f"batch of {count:,} events", times, target=1.8, items=count)
 
 
 def _next(stream: Iterator[Sample], count: int) -> list[Sample]:

@@ -31,31 +31,31 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def append_each(driver: sqlite3.Connection, samples: Iterable[Sample]) -> None:
     """Append messages, each with its cost row in a transaction of its own."""
-    for one in samples:
+    for sample in samples:
         driver.execute("BEGIN IMMEDIATE")
-        sequence = driver.execute(INSERT_EVENT, one.event_row).lastrowid
-        driver.execute(INSERT_COST, (sequence, *one.cost_row))
+        sequence = driver.execute(INSERT_EVENT, sample.event_row).lastrowid
+        driver.execute(INSERT_COST, (sequence, *sample.cost_row))
         driver.execute("COMMIT")
 
 
 def append_all(driver: sqlite3.Connection, samples: Iterable[Sample]) -> None:
     """Append events with their cost rows in one transaction; producers are known."""
     driver.execute("BEGIN IMMEDIATE")
-    for one in samples:
-        sequence = driver.execute(INSERT_EVENT, one.event_row).lastrowid
-        if one.cost_row:
-            driver.execute(INSERT_COST, (sequence, *one.cost_row))
+    for sample in samples:
+        sequence = driver.execute(INSERT_EVENT, sample.event_row).lastrowid
+        if sample.cost_row:
+            driver.execute(INSERT_COST, (sequence, *sample.cost_row))
     driver.execute("COMMIT")
 
 
 def append_first(driver: sqlite3.Connection, samples: Iterable[Sample]) -> None:
     """As :func:`append_all`, while it is not known which producers the file has."""
     driver.execute("BEGIN IMMEDIATE")
-    for one in samples:
-        sequence = driver.execute(INSERT_EVENT, one.event_row).lastrowid
-        driver.execute(INSERT_PRODUCER, (*one.event_row[3:6], sequence))
-        if one.cost_row:
-            driver.execute(INSERT_COST, (sequence, *one.cost_row))
+    for sample in samples:
+        sequence = driver.execute(INSERT_EVENT, sample.event_row).lastrowid
+        driver.execute(INSERT_PRODUCER, (*sample.event_row[3:6], sequence))
+        if sample.cost_row:
+            driver.execute(INSERT_COST, (sequence, *sample.cost_row))
     driver.execute("COMMIT")
 
 

@@ -32,23 +32,23 @@ def across(lab: Lab) -> Iterator[Figure]:
         what = f"all summaries of {count:,} sessions"
         must_equal(what, catalogue.ask(summaries.question()), list(scanning.scan()))
         must_equal(what, len(_look(catalogue.directory)), count)
-        taken = interleave(
+        times = interleave(
             lambda: catalogue.ask(summaries.question()),
             lambda: _look(catalogue.directory),
             rounds=rounds,
         )
-        yield ratio(what, taken, target=2.0, items=count)
+        yield ratio(what, times, target=2.0, items=count)
 
         what = f"children of one of {count:,} sessions"
         nodes = scanning.tree(root).nodes
         must_equal(what, backend.children(root), [node.session for node in nodes[:0:-1]])
-        taken = interleave(lambda: backend.children(root), catalogue.refresh, rounds=rounds)
-        yield ratio(what, taken, target=1.05, unit="ms")
+        times = interleave(lambda: backend.children(root), catalogue.refresh, rounds=rounds)
+        yield ratio(what, times, target=1.05, unit="ms")
 
         what = f"cost of a tree among {count:,} sessions"
         must_equal(what, backend.cost(root, tree=True).inclusive, nodes[0].inclusive)
-        taken = interleave(lambda: backend.cost(root, tree=True), catalogue.refresh, rounds=rounds)
-        yield ratio(what, taken, target=1.05, unit="ms")
+        times = interleave(lambda: backend.cost(root, tree=True), catalogue.refresh, rounds=rounds)
+        yield ratio(what, times, target=1.05, unit="ms")
 
 
 def _look(directory: Path) -> dict[str, os.stat_result]:

@@ -41,7 +41,7 @@ def temporary_folder(base: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def cache_in(folder: Path) -> Iterator[None]:
-    """Let catalogues be made in *folder*, not in the user's own cache."""
+    """Put catalogues into *folder*, not into the user's own cache."""
     before = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(folder)
     try:
@@ -53,7 +53,7 @@ def cache_in(folder: Path) -> Iterator[None]:
 
 
 def memory_directory() -> Path | None:
-    """Return a folder whose files are held in memory, None when there is none to be found."""
+    """Return a folder whose files are held in memory, None when there is none."""
     for path in (Path("/dev/shm"), Path(tempfile.gettempdir())):  # noqa: S108
         if path.is_dir() and in_memory(path):
             return path
@@ -61,7 +61,7 @@ def memory_directory() -> Path | None:
 
 
 def in_memory(path: Path) -> bool:
-    """Tell whether *path* is on a file system that is held in memory, as far as Linux tells."""
+    """Return whether *path* is on a file system in memory; False where the system does not say."""
     try:
         mounts = Path("/proc/mounts").read_text()
     except OSError:

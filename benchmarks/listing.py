@@ -29,10 +29,10 @@ def newest(lab: Lab) -> Iterator[Figure]:
     with folder_of_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.list(limit=_NEWEST)), _newest_bare(directory))
-        taken = interleave(
+        times = interleave(
             lambda: backend.list(limit=_NEWEST), lambda: _newest_bare(directory), rounds=rounds
         )
-    yield ratio(what, taken, target=2.0, unit="ms")
+    yield ratio(what, times, target=2.0, unit="ms")
 
 
 def scan(lab: Lab) -> Iterator[Figure]:
@@ -42,10 +42,10 @@ def scan(lab: Lab) -> Iterator[Figure]:
     with folder_of_sessions(lab, count) as directory:
         backend = StateBackend(directory)
         must_equal(what, _answers(backend.scan()), _scan_bare(directory))
-        taken = interleave(
+        times = interleave(
             lambda: list(backend.scan()), lambda: _scan_bare(directory), rounds=rounds
         )
-    yield ratio(what, taken, target=1.0, items=count)
+    yield ratio(what, times, target=1.0, items=count)
 
 
 def large(lab: Lab) -> Iterator[Figure]:
@@ -59,11 +59,11 @@ def large(lab: Lab) -> Iterator[Figure]:
         ours, bare = StateBackend(beside), StateBackend(without)
         for backend in (ours, bare):
             must_equal("the pages", len(_answers(backend.list(limit=_NEWEST))), _NEWEST)
-        taken = interleave(
+        times = interleave(
             lambda: ours.list(limit=_NEWEST), lambda: bare.list(limit=_NEWEST), rounds=rounds
         )
     what = f"page of {_NEWEST}, one session of {megabytes:,} MB, against none"
-    yield ratio(what, taken, target=1.1, unit="ms")
+    yield ratio(what, times, target=1.1, unit="ms")
 
 
 def _newest_bare(directory: Path) -> list[Answer]:
@@ -88,22 +88,22 @@ def _open_bare(directory: Path, name: str) -> Answer:
     return (*row, cost_usd)
 
 
-def _answers(found: Iterable[SessionInfo | BadSession]) -> list[Answer]:
-    return [_answer(one) for one in found]
+def _answers(sessions: Iterable[SessionInfo | BadSession]) -> list[Answer]:
+    return [_answer(session) for session in sessions]
 
 
-def _answer(one: SessionInfo | BadSession) -> Answer:
-    if isinstance(one, BadSession):
-        raise AnswersDiffer(f"{one.path}: {one.problem}")
+def _answer(session: SessionInfo | BadSession) -> Answer:
+    if isinstance(session, BadSession):
+        raise AnswersDiffer(f"{session.path}: {session.problem}")
     return (
-        one.session_id,
-        one.parent_session_id,
-        one.profile,
-        one.status,
-        one.depth,
-        _text(one.started_at),
-        None if one.ended_at is None else _text(one.ended_at),
-        one.cost_usd,
+        session.session_id,
+        session.parent_session_id,
+        session.profile,
+        session.status,
+        session.depth,
+        _text(session.started_at),
+        None if session.ended_at is None else _text(session.ended_at),
+        session.cost_usd,
     )
 
 

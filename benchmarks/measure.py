@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def missed(self) -> bool:
-        """Tell whether the value is on the wrong side of the target."""
+        """Return whether the value is on the wrong side of the target."""
         if self.value is None or self.target is None:
             return False
         return self.value < self.target if self.at_least else self.value > self.target
@@ -59,29 +59,29 @@ class Rounds:
 
     @property
     def ratios(self) -> list[float]:
-        """Return ours by bare, one a round: what slows a whole round down cancels out."""
+        """Return ours divided by bare for each round: what slows a whole round down cancels out."""
         return [ours / bare for ours, bare in zip(self.ours, self.bare, strict=True)]
 
     @property
     def differences_s(self) -> list[float]:
-        """Return ours less bare, one a round."""
+        """Return ours minus bare for each round."""
         return [ours - bare for ours, bare in zip(self.ours, self.bare, strict=True)]
 
 
 def interleave(ours: Side, bare: Side, *, rounds: int, seed: int = 0) -> Rounds:
     """Time both sides once a round, in a shuffled order."""
     order = random.Random(seed)
-    taken: dict[Side, list[float]] = {ours: [], bare: []}
+    times: dict[Side, list[float]] = {ours: [], bare: []}
     for _ in range(rounds):
         sides = [ours, bare]
         order.shuffle(sides)
         for side in sides:
-            taken[side].append(_seconds(side))
-    return Rounds(taken[ours], taken[bare])
+            times[side].append(_seconds(side))
+    return Rounds(times[ours], times[bare])
 
 
 def _seconds(side: Side) -> float:
-    gc.collect()  # what the other side left must not be collected on this side's time
+    gc.collect()  # the garbage of the other side must not count here
     start = time.perf_counter()
     side()
     return time.perf_counter() - start
@@ -105,7 +105,7 @@ def ratio(
 
 def faster(what: str, rounds: Rounds, *, target: float, items: int = 1) -> Figure:
     """Return the figure "how many times as fast as the other side", which is to be large."""
-    ratios = [1 / one for one in rounds.ratios]
+    ratios = [1 / quotient for quotient in rounds.ratios]
     return Figure(
         what,
         _time(median(rounds.ours) / items, "µs"),

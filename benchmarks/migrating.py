@@ -162,15 +162,15 @@ def _claimed(lock: Path) -> Iterator[None]:
 
 
 def _must_agree(ours: Path, plain: Path) -> None:
-    """Compare the version, the schema and every row of all files, and that nothing else is left."""
-    left = [sorted(path.name for path in directory.iterdir()) for directory in (ours, plain)]
-    must_equal("migrated files", *left)
+    """Compare the version, the schema and every row of all files, and the names of all files."""
+    names = [sorted(path.name for path in directory.iterdir()) for directory in (ours, plain)]
+    must_equal("migrated files", *names)
     for path in _newest_first(ours):
         must_equal(f"migrated {path.name}", _content(path), _content(plain / path.name))
 
 
 def _content(path: Path) -> list[list[tuple[object, ...]]]:
-    # Immutable, so that looking costs no log; the listings tell that none was left.
+    # Immutable, so that reading makes no WAL; the listings show that there is none.
     with closing(sqlite3.connect(f"file:{path}{_IMMUTABLE}", uri=True)) as driver:
         return [
             driver.execute(question).fetchall()

@@ -58,14 +58,14 @@ def sessions(lab: Lab) -> Iterator[Figure]:
 
         ours()
         other()
-        taken = interleave(ours, other, rounds=_ROUNDS)
+        times = interleave(ours, other, rounds=_ROUNDS)
         threads = threading.active_count()
         runner.run(_close(opened))
         for driver in drivers:
             driver.close()
         name = f"{ids[0]}.sqlite"
         must_equal(what, *(len(stored_rows(path / name)["events"]) for path in (folder, copies)))
-    yield faster(what, taken, target=0.8, items=count)
+    yield faster(what, times, target=0.8, items=count)
     yield Figure("its threads", str(threads), "1", threads, threads, threads, target=40)
     yield from _memory(lab, count)
 

@@ -39,19 +39,19 @@ def visit(lab: Lab) -> Iterator[Figure]:
         ours()
         plain()
         must_equal("open + append + close", stored_rows(ours_path), stored_rows(bare_path))
-        taken = interleave(ours, plain, rounds=rounds)
+        times = interleave(ours, plain, rounds=rounds)
         must_equal("open + append + close", stored_rows(ours_path), stored_rows(bare_path))
-    yield ratio("open + append + close, small file", taken, target=2.0, items=count, unit="ms")
+    yield ratio("open + append + close, small file", times, target=2.0, items=count, unit="ms")
 
 
 def _visit_ours(backend: StateBackend, session_id: str, samples: list[Sample]) -> None:
-    for one in samples:
+    for sample in samples:
         with backend.open(session_id) as session:
-            append_each(session, [one])
+            append_each(session, [sample])
 
 
 def _visit_bare(path: Path, samples: list[Sample]) -> None:
-    for one in samples:
+    for sample in samples:
         with closing(bare.connect(path)) as driver:
             bare.check(driver)
-            bare.append_first(driver, [one])
+            bare.append_first(driver, [sample])

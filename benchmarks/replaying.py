@@ -49,8 +49,8 @@ def replay(lab: Lab) -> Iterator[Figure]:
                 ("dataclasses", lambda: _size(_rows(driver)), 2.5),
                 ("bare tuples", lambda: _size_of_tuples(driver), None),
             ):
-                taken = interleave(lambda: _size(view.events()), plain, rounds=rounds)
-                yield ratio(f"{what}, against {against}", taken, target=target, items=count)
+                times = interleave(lambda: _size(view.events()), plain, rounds=rounds)
+                yield ratio(f"{what}, against {against}", times, target=target, items=count)
 
 
 def map_tuple(rows: Iterable[Row]) -> list[tuple[object, ...]]:

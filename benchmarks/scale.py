@@ -33,18 +33,18 @@ class Measured:
     folder: str
     sessions: int
     cache: str
-    taken: list[Timing]
+    timings: list[Timing]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and write what was asked for."""
     options = _parser().parse_args(arguments)
     measured = []
-    for one in _each(options.largest, options.directory):
-        measured.append(one)
-        print(f"\n{one.folder}, {one.cache}", flush=True)
-        for taken in one.taken:
-            print(f"  {taken.what:36} {taken.seconds * 1e3:12,.1f} ms", flush=True)
+    for folder_times in _each(options.largest, options.directory):
+        measured.append(folder_times)
+        print(f"\n{folder_times.folder}, {folder_times.cache}", flush=True)
+        for timing in folder_times.timings:
+            print(f"  {timing.what:36} {timing.seconds * 1e3:12,.1f} ms", flush=True)
     if options.into is not None:
         text = json.dumps([machine(), *map(asdict, measured)], indent=1)
         (options.into / f"{_NAME}.json").write_text(text + "\n", encoding="utf-8")
@@ -107,13 +107,13 @@ def _plot(measured: list[Measured], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     lines: dict[str, tuple[list[int], list[float]]] = {}
-    for one in measured:
-        if one.folder.endswith("small sessions"):
-            for taken in one.taken:
-                label = taken.what + (" (cold)" if one.cache == "cold" else "")
+    for folder_times in measured:
+        if folder_times.folder.endswith("small sessions"):
+            for timing in folder_times.timings:
+                label = timing.what + (" (cold)" if folder_times.cache == "cold" else "")
                 sizes, times = lines.setdefault(label, ([], []))
-                sizes.append(one.sessions)
-                times.append(taken.seconds * 1e3)
+                sizes.append(folder_times.sessions)
+                times.append(timing.seconds * 1e3)
     figure, axes = plt.subplots(figsize=(9, 6))
     for label, (sizes, times) in lines.items():
         style = "--" if "sqlite3 alone" in label else ":" if "cold" in label else "-"

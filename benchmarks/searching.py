@@ -58,8 +58,8 @@ def building(lab: Lab) -> Iterator[Figure]:
             closing(sqlite3.connect(folder / "bare.sqlite")) as other,
         ):
             must_equal(what, _rows(driver), _rows(other))
-        taken = interleave(ours, bare, rounds=rounds)
-    yield faster(what, taken, target=0.5, items=count)
+        times = interleave(ours, bare, rounds=rounds)
+    yield faster(what, times, target=0.5, items=count)
 
 
 def asking(lab: Lab) -> Iterator[Figure]:
@@ -71,7 +71,7 @@ def asking(lab: Lab) -> Iterator[Figure]:
             for words in _QUERIES:
                 yield _asked(f"search {words}, {count:,} events", words, driver, rounds)
             match = expression(phrases(_QUERIES[0]))
-            taken = interleave(
+            times = interleave(
                 lambda: backend.search(_QUERIES[0]),
                 lambda: driver.execute(_ASK, (match, _SHOWN)).fetchall(),
                 rounds=rounds,
@@ -79,7 +79,7 @@ def asking(lab: Lab) -> Iterator[Figure]:
         sessions = -(-count // _SESSION_EVENTS)
         yield ratio(
             f"search {_QUERIES[0]} with the check of {sessions:,} files",
-            taken,
+            times,
             target=None,
             unit="ms",
         )
@@ -97,12 +97,12 @@ def _asked(what: str, words: str, driver: sqlite3.Connection, rounds: int) -> Fi
     }
     ours = [by_rank[text(hit.timestamp), hit.sequence] for hit in hits(driver, query)]  # type: ignore[arg-type]
     must_equal(what, ours, [rank for (rank,) in driver.execute(ranks, (match, _SHOWN))])
-    taken = interleave(
+    times = interleave(
         lambda: hits(driver, query),
         lambda: driver.execute(_ASK, (match, _SHOWN)).fetchall(),
         rounds=rounds,
     )
-    return ratio(f"{what}, {len(by_rank):,} hits", taken, target=1.5, unit="ms")
+    return ratio(f"{what}, {len(by_rank):,} hits", times, target=1.5, unit="ms")
 
 
 def _fill(path: Path, rows: Sequence[_Row]) -> None:

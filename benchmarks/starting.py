@@ -29,12 +29,12 @@ def importing(lab: Lab) -> Iterator[Figure]:
         raise AnswersDiffer(f"`import statebackend` loads {', '.join(loaded)}")
     with lab.folder() as folder:
         compiled = _compiled_into(folder)
-        taken = interleave(
+        times = interleave(
             lambda: run_python("-c", "import statebackend", **compiled),
             lambda: run_python("-c", "pass", **compiled),
             rounds=lab.size(_ROUNDS, _SMOKE_ROUNDS),
         )
-    yield above_bare("import statebackend, above bare Python", taken, target_ms=40)
+    yield above_bare("import statebackend, above bare Python", times, target_ms=40)
 
 
 def listing(lab: Lab) -> Iterator[Figure]:
@@ -44,13 +44,13 @@ def listing(lab: Lab) -> Iterator[Figure]:
         compiled = _compiled_into(folder / "compiled")
         state = {"XDG_STATE_HOME": str(folder), **compiled}
         _check_listing(run_python("-c", _LIST_THEN_LOADED, **state), ids)
-        taken = interleave(
+        times = interleave(
             lambda: run_python("-m", "statebackend", "list", **state),
             lambda: run_python("-c", "pass", **compiled),
             rounds=lab.size(_ROUNDS, _SMOKE_ROUNDS),
         )
     what = f"statebackend list, {_SESSIONS} sessions, above bare Python"
-    yield above_bare(what, taken, target_ms=120)
+    yield above_bare(what, times, target_ms=120)
 
 
 def _compiled_into(folder: Path) -> dict[str, str]:

@@ -51,7 +51,7 @@ def _target(figure: Figure) -> str:
 def _measured(figure: Figure) -> str:
     if figure.value is None:
         return "not run"
-    value, low, high = (_amount(figure, one) for one in (figure.value, figure.low, figure.high))
+    value, low, high = (_amount(figure, edge) for edge in (figure.value, figure.low, figure.high))
     return value if figure.low == figure.high else f"{value} ({low}-{high})"
 
 

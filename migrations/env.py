@@ -1,6 +1,6 @@
-"""What the ``alembic`` command runs: on the session file of ``-x session=PATH``, or on none.
+"""The environment of the ``alembic`` command, for the session file of ``-x session=PATH`` or none.
 
-Opening a session does not come here, it calls ``statebackend.migrate``. No logging is set up.
+Opening a session does not use it: ``statebackend.schema.migrate`` does that. It sets up no logging.
 """
 
 import sys
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 def run() -> None:
-    """Run the command's part that looks at, or changes, a database."""
+    """Run the part of the command that reads or changes a database."""
     session = context.get_x_argument(as_dictionary=True).get("session")
     path = Path(str(session)) if session else None
     refuse_downgrade()
     if context.is_offline_mode():
         run_offline()
-    elif not moves():
-        with one_line(), alembic_env.reading(path) as connection:
+    elif not has_target():
+        with report_in_one_line(), alembic_env.reading(path) as connection:
             run_on(connection)
     elif path is None:
         raise CommandError("say which session file: alembic -x session=PATH ...")
     else:
-        with one_line(), alembic_env.writing(path) as connection:
+        with report_in_one_line(), alembic_env.writing(path) as connection:
             run_on(connection)
 
 
-def moves() -> bool:
-    """Tell whether the command has a version to go to: upgrade, stamp and downgrade have."""
+def has_target() -> bool:
+    """Return whether the command has a target version, as upgrade, stamp and downgrade have."""
     try:
         context.get_revision_argument()
     except KeyError:
@@ -68,13 +68,13 @@ def run_offline() -> None:
 
 
 def configure(**options: Any) -> None:
-    """Tell Alembic what all commands need, and these *options*."""
+    """Configure Alembic with what all commands need, and these *options*."""
     context.configure(
         target_metadata=models.Base.metadata,
         compare_server_default=True,
         transactional_ddl=True,
         version_table=migrate.VERSION_TABLE,
-        process_revision_directives=number,
+        process_revision_directives=number_revision,
         **options,
     )
 
@@ -83,13 +83,13 @@ def refuse_downgrade() -> None:
     """Refuse ``alembic downgrade``: no revision has one."""
     command = getattr(context.config.cmd_opts, "cmd", None)
     if command and command[0].__name__ == "downgrade":
-        raise CommandError("no session file is ever brought back; see docs/migrations.md")
+        raise CommandError("a session file cannot be downgraded; see docs/migrations.md")
 
 
 def check_stamp(
     ctx: "MigrationContext", step: "MigrationInfo", heads: set[str], **_ignored: Any
 ) -> None:
-    """Let a stamp be refused where the tables contradict it."""
+    """Refuse a stamp that the tables contradict."""
     if step.is_stamp:
         assert ctx.connection is not None
         alembic_env.check_stamp(ctx.connection, int(*heads or ("0",)))
@@ -101,16 +101,18 @@ def write_version(ctx: "MigrationContext", heads: set[str], **_ignored: Any) -> 
     ctx.execute(f"PRAGMA user_version = {int(head)}")
 
 
-def number(_context: "MigrationContext", _heads: Any, directives: "list[MigrationScript]") -> None:
-    """Give a new revision the number after the last one: it is the version that it leads to."""
+def number_revision(
+    _context: "MigrationContext", _heads: Any, directives: "list[MigrationScript]"
+) -> None:
+    """Give a new revision the next number, which is the version that it makes."""
     for directive in directives:
         last = context.script.get_current_head()
         directive.rev_id = f"{int(last or 0) + 1:04}"
 
 
 @contextmanager
-def one_line() -> "Iterator[None]":
-    """Let what is refused end the command with one line instead of a traceback."""
+def report_in_one_line() -> "Iterator[None]":
+    """End the command with one line instead of a traceback where the package refuses something."""
     try:
         yield
     except (StateBackendError, ValueError) as error:

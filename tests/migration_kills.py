@@ -15,9 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 from statebackend.files.paths import sqlite_uri
-from statebackend.schema import fingerprint, migrate
+from statebackend.schema import migrate
+from statebackend.schema.fingerprint import Fingerprint
 from statebackend.sqlite import engine
-from tests import chains, released_files
+from tests import chains, fingerprints, released_files
 
 EVENTS = 30_000
 # Forks a child for each line that it reads (folder, id, seconds), and kills that after so long.
@@ -79,7 +80,7 @@ def kill_rounds(folder: Path, kills: int, seed: int = 1) -> Counter[str]:
     columns = {table: rows.columns for table, rows in released_files.rows(original).items()}
     expected = released_files.rows(original)
     chain = chains.make_chain(folder / "chain", 5)
-    structures = {1: fingerprint.of_file(original), 5: structure(chain)}
+    structures = {1: fingerprints.of_file(original), 5: structure(chain)}
     killer, dice = Killer(chains.copy_program(folder, 5)), random.Random(seed)
     found = Counter[str]()
     try:
@@ -90,11 +91,11 @@ def kill_rounds(folder: Path, kills: int, seed: int = 1) -> Counter[str]:
             log = path.with_name(f"{path.name}-wal")
             logged = log.exists() and log.stat().st_size > 0
             version = _version(path)
-            assert fingerprint.of_file(path) == structures[version]
+            assert fingerprints.of_file(path) == structures[version]
             assert released_files.rows(path, columns) == expected
             killer.migrate(path)
             assert _version(path) == 5
-            assert fingerprint.of_file(path) == structures[5]
+            assert fingerprints.of_file(path) == structures[5]
             assert released_files.rows(path, columns) == expected
             found["new" if version == 5 else "old"] += 1
             found["in the log"] += logged and version == 1
@@ -117,12 +118,12 @@ def populated(folder: Path, events: int) -> Path:
     return path
 
 
-def structure(chain: migrate.Chain) -> fingerprint.Fingerprint:
+def structure(chain: migrate.Chain) -> Fingerprint:
     """Return the structure of a new file of *chain*."""
     connection = engine.connect_in_memory()
     try:
         migrate.upgrade(connection, Path(":memory:"), chain)
-        return fingerprint.of_connection(engine.driver_of(connection))
+        return fingerprints.of_connection(engine.driver_of(connection))
     finally:
         connection.close()
 

@@ -33,9 +33,9 @@ class AdkDatabase(AsyncPeer):
             Event(
                 invocation_id="invocation",
                 author="model",
-                content=types.Content(role="model", parts=[types.Part(text=one)]),
+                content=types.Content(role="model", parts=[types.Part(text=text)]),
             )
-            for one in texts
+            for text in texts
         ]
         return await timed_async(partial(self._service.append_event, self._session), events)
 

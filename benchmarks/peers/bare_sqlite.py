@@ -30,8 +30,8 @@ class BareSqlite(Peer):
 
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Append these messages with rows made beforehand."""
-        samples = [_sample(one) for one in texts]
-        return timed(lambda one: bare.append_each(self._driver, (one,)), samples)
+        samples = [_sample(text) for text in texts]
+        return timed(lambda text: bare.append_each(self._driver, (text,)), samples)
 
     def pragma(self, name: str) -> Any:
         """Ask the connection."""

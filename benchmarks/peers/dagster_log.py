@@ -33,11 +33,11 @@ class DagsterLog(Peer):
             EventLogEntry(
                 error_info=None,
                 level="info",
-                user_message=one,
+                user_message=text,
                 run_id=_RUN,
                 timestamp=time.time(),
             )
-            for one in texts
+            for text in texts
         ]
         return timed(self._storage.store_event, entries)
 

@@ -32,8 +32,8 @@ class EventsourcingRecorder(Peer):
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Insert each event by itself."""
         events = [
-            [StoredEvent(self._id, next(self._versions), "sample:Message", one.encode())]
-            for one in texts
+            [StoredEvent(self._id, next(self._versions), "sample:Message", text.encode())]
+            for text in texts
         ]
         return timed(self._recorder.insert_events, events)
 

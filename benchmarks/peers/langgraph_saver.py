@@ -31,7 +31,7 @@ class LangGraphSaver(Peer):
 
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Put a checkpoint after each message."""
-        return timed(self._put, [self._checkpoint(one) for one in texts])
+        return timed(self._put, [self._checkpoint(text) for text in texts])
 
     def _checkpoint(self, text: str) -> Any:
         checkpoint = empty_checkpoint()

@@ -27,7 +27,7 @@ class OpenAISqlalchemy(AsyncPeer):
         self._session = SQLAlchemySession("session", engine=self._engine, create_tables=True)
 
     async def _append_each(self, texts: Sequence[str]) -> list[int]:
-        items = [[{"role": "assistant", "content": one}] for one in texts]
+        items = [[{"role": "assistant", "content": text}] for text in texts]
         return await timed_async(self._session.add_items, items)
 
     async def _pragma(self, name: str) -> Any:

@@ -25,7 +25,7 @@ class OpenAISqlite(AsyncPeer):
         self._session = SQLiteSession("session", self.path)
 
     async def _append_each(self, texts: Sequence[str]) -> list[int]:
-        items = [[{"role": "assistant", "content": one}] for one in texts]
+        items = [[{"role": "assistant", "content": text}] for text in texts]
         return await timed_async(self._session.add_items, items)
 
     async def _pragma(self, name: str) -> Any:

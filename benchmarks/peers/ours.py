@@ -47,7 +47,7 @@ class Ours(Peer):
 
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Append these messages in turn."""
-        return timed(self._append, [one.encode() for one in texts])
+        return timed(self._append, [text.encode() for text in texts])
 
     def _append(self, payload: bytes) -> None:
         self._session.append_message(producer=MODEL, payload=payload, cost=COST)

@@ -26,7 +26,9 @@ class OursThreads(Ours):
         """Append these messages, each thread its own in turn."""
         shares = [texts[number::THREADS] for number in range(THREADS)]
         one_thread = super().append_each
-        return [each for taken in self._threads.map(one_thread, shares) for each in taken]
+        return [
+            each for share_times in self._threads.map(one_thread, shares) for each in share_times
+        ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The process of one peer: it is asked on stdin and answers on stdout, a line of JSON each."""
+"""The process of one peer: it reads requests on stdin and answers on stdout, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Peer(ABC):
     def append_each(self, texts: Sequence[str]) -> list[int]:
         """Append these messages, each acknowledged before the next; return the nanoseconds of each.
 
-        What the caller would have at hand is made before the clock runs.
+        What a caller would have at hand is built before the clock starts.
         """
 
     @abstractmethod
@@ -49,12 +49,12 @@ class Peer(ABC):
 def timed(append: Callable[[_Item], object], items: Iterable[_Item]) -> list[int]:
     """Return how many nanoseconds each call took."""
     clock = time.perf_counter_ns
-    taken = []
+    times = []
     for item in items:
         start = clock()
         append(item)
-        taken.append(clock() - start)
-    return taken
+        times.append(clock() - start)
+    return times
 
 
 async def timed_async(
@@ -62,12 +62,12 @@ async def timed_async(
 ) -> list[int]:
     """Return how many nanoseconds each awaited call took."""
     clock = time.perf_counter_ns
-    taken = []
+    times = []
     for item in items:
         start = clock()
         await append(item)
-        taken.append(clock() - start)
-    return taken
+        times.append(clock() - start)
+    return times
 
 
 def serve(make: Callable[[Path], Peer]) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from statebackend.schema import fingerprint
 from statebackend.schema.migrate import Chain
-from tests import chains, released_files, revisions
+from tests import chains, fingerprints, released_files, revisions
 from tests.chains import SAMPLE, make_chain
 
 Alembic = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -117,7 +116,7 @@ def test_upgrade_and_stamp_from_an_installed_package(old: Path, site: Path, tmp_
     assert released_files.rows(old, columns) == rows
     other = Path(shutil.copy(SAMPLE, tmp_path))
     chains.upgrade_file(other, make_chain(tmp_path / "chain", 5))
-    assert fingerprint.of_file(old) == fingerprint.of_file(other)
+    assert fingerprints.of_file(old) == fingerprints.of_file(other)
     assert [path.name for path in (old.parent / ".locks").iterdir()] == []
 
 
@@ -206,7 +205,7 @@ def test_the_script_makes_a_whole_database(tmp_path: Path) -> None:
     driver.executescript(done.stdout)
     assert driver.execute("PRAGMA user_version").fetchone() == (1,)
     driver.close()
-    assert fingerprint.of_file(path) == fingerprint.of_file(SAMPLE)
+    assert fingerprints.of_file(path) == fingerprints.of_file(SAMPLE)
 
 
 @pytest.mark.slow

@@ -28,11 +28,11 @@ from statebackend import (
     StorageFull,
 )
 from statebackend.bulk.migration import migrate_each
-from statebackend.schema import fingerprint, migrate
+from statebackend.schema import migrate
 from statebackend.schema.migrate import Chain
 from statebackend.sqlite import engine
 from statebackend.values.reports import MigrationOutcome
-from tests import chains, released_files
+from tests import chains, fingerprints, released_files
 from tests.chains import SAMPLE, make_chain, program_of, upgrade_file
 from tests.migration_kills import kill_rounds, populated, structure
 
@@ -98,7 +98,7 @@ def test_a_file_of_every_version_comes_to_the_last_and_keeps_its_rows(
     last = make_chain(tmp_path / "last", 5)
     assert upgrade_file(old, last) == start
     assert released_files.rows(old, COLUMNS_OF_VERSION_1) == expected
-    assert (version(old), fingerprint.of_file(old)) == (5, structure(last))
+    assert (version(old), fingerprints.of_file(old)) == (5, structure(last))
 
 
 @pytest.mark.conformance("SB-30")
@@ -107,7 +107,7 @@ def test_a_new_file_is_made_at_the_last_version(backend: StateBackend, later: Ch
     with backend.create("x") as session:
         session.append(EventKind.TOOL_CALL, producer=TOOL, payload=b"x", schema_version="1")
     assert version(session.path) == 5
-    assert fingerprint.of_file(session.path) == structure(later)
+    assert fingerprints.of_file(session.path) == structure(later)
 
 
 @pytest.mark.conformance("SB-32")
@@ -350,7 +350,7 @@ def test_version_0_without_tables_gets_the_whole_schema(tmp_path: Path, chain: C
     path = tmp_path / "empty.sqlite"
     change(path, "PRAGMA journal_mode = WAL")
     assert upgrade_file(path, chain) == 0
-    assert fingerprint.of_file(path) == structure(chain)
+    assert fingerprints.of_file(path) == structure(chain)
 
 
 STAMPED = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"
@@ -362,7 +362,7 @@ def test_a_stamp_that_agrees_is_taken_away(old: Path, chain: Chain, stamps: str 
     """A stray ``alembic_version`` that tells nothing else is gone after the migration."""
     change(old, STAMPED, *([f"INSERT INTO alembic_version VALUES {stamps}"] if stamps else []))
     upgrade_file(old, chain)
-    assert fingerprint.of_file(old) == structure(chain)
+    assert fingerprints.of_file(old) == structure(chain)
 
 
 @pytest.mark.parametrize("stamps", ["('0003')", "('a1b2c3')", "('0001'), ('0002')"])
@@ -544,7 +544,7 @@ def test_threads_migrate_many_files_at_once(
         for session_id in ids:
             path = folder.directory / f"{session_id}.sqlite"
             assert released_files.rows(path, {"events": COLUMNS_OF_VERSION_1["events"]}) == expected
-            assert fingerprint.of_file(path) == structure(chain)
+            assert fingerprints.of_file(path) == structure(chain)
 
 
 def _open(backend: StateBackend, session_id: str) -> None:

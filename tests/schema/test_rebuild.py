@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from statebackend import MigrationFailed
-from statebackend.schema import fingerprint
-from tests import released_files
+from tests import fingerprints, released_files
 from tests.chains import SAMPLE, make_chain, upgrade_file
 
 EVENTS = """CREATE TABLE events (
@@ -49,9 +48,9 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_a_rebuild_to_the_same_changes_nothing(old: Path) -> None:
     """Structure, indexes, references, rows, row numbers and child rows are as before."""
-    structure, rows = fingerprint.of_file(old), released_files.rows(old)
+    structure, rows = fingerprints.of_file(old), released_files.rows(old)
     rebuild(old)
-    assert fingerprint.of_file(old) == structure
+    assert fingerprints.of_file(old) == structure
     assert released_files.rows(old) == rows
     assert query(old, "PRAGMA foreign_key_check") == []
     assert query(old, "PRAGMA integrity_check") == [("ok",)]

@@ -13,10 +13,10 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from statebackend.schema import fingerprint, migrate, models
+from statebackend.schema import migrate, models
 from statebackend.schema.migrate import SESSIONS, Chain
 from statebackend.sqlite import engine
-from tests import released_files, revisions
+from tests import fingerprints, released_files, revisions
 from tests.chains import ROOT, SAMPLE, make_chain, revision
 from tests.data import make_sample
 from tests.drifts import DRIFTS, Drift, drifted
@@ -46,8 +46,8 @@ def _specified() -> str:
 @pytest.mark.conformance("SB-09", "SB-15")
 def test_a_file_has_the_specified_structure(migrated: sqlite3.Connection) -> None:
     """What the revisions make is what the specification says, column by column."""
-    expected = fingerprint.of_ddl(_specified())
-    assert fingerprint.differences(expected, fingerprint.of_connection(migrated)) == []
+    expected = fingerprints.of_ddl(_specified())
+    assert fingerprints.differences(expected, fingerprints.of_connection(migrated)) == []
 
 
 @pytest.mark.conformance("SB-09")
@@ -63,17 +63,17 @@ def test_a_file_has_the_specified_text(migrated: sqlite3.Connection) -> None:
 @pytest.mark.conformance("SB-09")
 def test_the_models_have_the_structure_of_a_file(migrated: sqlite3.Connection) -> None:
     """The mapped tables and the revisions agree, column by column (report 40)."""
-    found = fingerprint.of_metadata(models.Base.metadata)
-    assert fingerprint.differences(fingerprint.of_connection(migrated), found) == []
+    found = fingerprints.of_metadata(models.Base.metadata)
+    assert fingerprints.differences(fingerprints.of_connection(migrated), found) == []
 
 
 def test_a_created_session_has_that_structure_too(
     migrated: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """The file that ``create`` builds, and the stored sample, are as the revisions make them."""
-    expected = fingerprint.of_connection(migrated)
+    expected = fingerprints.of_connection(migrated)
     for path in (make_sample.make(tmp_path / "sessions"), SAMPLE):
-        assert fingerprint.differences(expected, fingerprint.of_file(path)) == []
+        assert fingerprints.differences(expected, fingerprints.of_file(path)) == []
 
 
 def test_alembic_finds_no_difference() -> None:
@@ -92,9 +92,9 @@ def test_alembic_finds_no_difference() -> None:
 @pytest.mark.parametrize("drift", DRIFTS, ids=lambda drift: drift.name)
 def test_a_drift_is_caught(drift: Drift) -> None:
     """Each of fifty seeded drifts makes the structure differ."""
-    expected = fingerprint.of_metadata(models.Base.metadata)
-    found = fingerprint.of_ddl(drifted(drift))
-    assert fingerprint.differences(expected, found) != []
+    expected = fingerprints.of_metadata(models.Base.metadata)
+    found = fingerprints.of_ddl(drifted(drift))
+    assert fingerprints.differences(expected, found) != []
 
 
 def test_there_are_fifty_drifts_and_the_documents_name_them() -> None:
@@ -130,13 +130,13 @@ def test_wording_is_no_drift() -> None:
         '  "x" INTEGER not null, /* AUTOINCREMENT */ [y] TEXT, '
         "UNIQUE (x), FOREIGN KEY (`y`) REFERENCES b (z))"
     )
-    assert fingerprint.differences(fingerprint.of_ddl(one), fingerprint.of_ddl(other)) == []
+    assert fingerprints.differences(fingerprints.of_ddl(one), fingerprints.of_ddl(other)) == []
 
 
 def test_a_difference_is_told_in_words() -> None:
     """A line names the object and what is missing or unexpected."""
     one, other = ("CREATE TABLE a (x INTEGER)", "CREATE TABLE a (x TEXT)")
-    found = fingerprint.differences(fingerprint.of_ddl(one), fingerprint.of_ddl(other))
+    found = fingerprints.differences(fingerprints.of_ddl(one), fingerprints.of_ddl(other))
     assert found == [
         "a: missing column 0 x INTEGER 0 None 0 0",
         "a: unexpected column 0 x TEXT 0 None 0 0",
@@ -147,7 +147,7 @@ def test_a_fingerprint_leaves_the_file_and_its_folder_alone(tmp_path: Path) -> N
     """Neither bytes nor sidecars come from looking."""
     shutil.copy(SAMPLE, tmp_path)
     before = released_files.contents(tmp_path)
-    fingerprint.of_file(tmp_path / SAMPLE.name)
+    fingerprints.of_file(tmp_path / SAMPLE.name)
     assert released_files.contents(tmp_path) == before
 
 

@@ -21,10 +21,10 @@ from weakref import WeakValueDictionary
 from statebackend.errors import SessionLocked, StorageUnsupported
 from statebackend.files import open_files
 from statebackend.files.paths import SessionFiles, make_private_directory
-from statebackend.files.record_locks import locked_by
 from statebackend.values import timestamps
 
 _ClaimKey = tuple[int, int, str]
+"""Device and inode of the folder of locks, and the lock file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ class Holder:
 
 
 class _Descriptor:
-    """A file descriptor that is closed once, also when an interrupt takes this object away."""
+    """A file descriptor that is closed once, at the latest with this object."""
+
+    __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -59,10 +61,10 @@ class _Descriptor:
 class Claim:
     """The right to write one session, held until :meth:`release` or the process's end.
 
-    One that gets lost, as by an interrupt between taking it and storing it, is released as well.
+    Garbage collection releases it too, as after an interrupt between taking it and storing it.
     """
 
-    holder = Holder(0, None, None)  # nobody, for one whose making was interrupted
+    holder = Holder(0, None, None)  # nobody, for an object whose construction was interrupted
 
     def __init__(self, key: _ClaimKey, path: Path, file: _Descriptor, holder: Holder) -> None:
         self._key = key
@@ -72,27 +74,26 @@ class Claim:
         self.holder = holder
 
     def keep(self) -> bool:
-        """Take the lock anew, if this process lost it by closing the file; tell if it may go on.
+        """Take the lock again if this process lost it; return whether this is still the holder.
 
-        Not if another process has it, or has had it meanwhile: that wrote into the lock file, or
-        took it away.
+        Not if another process holds the lock, or has held it: it has written or removed the file.
         """
         try:
             fcntl.lockf(self._file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(self._file.number)
-        except (OSError, ValueError):  # closed meanwhile, by a signal handler
+            status = os.fstat(self._file.number)
+        except (OSError, ValueError):  # a signal handler closed it
             return False
-        return found.st_nlink > 0 and found.st_mtime_ns == self._written_ns
+        return status.st_nlink > 0 and status.st_mtime_ns == self._written_ns
 
     def other(self) -> Holder | None:
-        """Return the other process that has the claim by now, None when none has."""
+        """Return the other process that has the claim now, None when none has."""
         with open_files.mutex():
-            return _holder_of(self._path)
+            return _find_holder(self._path)
 
     def release(self) -> None:
-        """Give the claim back and remove its lock file; harmless when repeated, or in a child.
+        """Release the claim and remove its lock file; harmless when repeated, or in a child.
 
-        What an interrupt cut off is done when it is repeated.
+        A repeated call does what an interrupt cut off.
         """
         with open_files.mutex():
             if self.holder.pid != os.getpid():
@@ -100,11 +101,11 @@ class Claim:
             registered = _claims.get(self._key, self) is self
             if self._file.number >= 0:
                 if not registered:
-                    # Lost, and taken anew by now: closing this file would drop that lock.
+                    # This process holds a newer claim: closing this file would drop its lock.
                     _lost.append(self._file)
                     return
-                # Unlinked while still locked: who opens the old file later finds it has no name. A
-                # file that another process has by now is not ours to take away.
+                # Unlinked while locked, so that a process with the old file open sees that it has
+                # no name. A file that another process has claimed stays.
                 if self.keep():
                     with suppress(OSError):
                         self._path.unlink()
@@ -137,13 +138,13 @@ def acquire(path: Path) -> Claim:
     with open_files.mutex():
         key = _claim_key(lock)
         if (held := _claims.get(key)) is not None:
-            raise _locked(path, held.holder)
+            raise _locked_error(path, held.holder)
         file = _lock(path, lock)
         try:
             holder = Holder(os.getpid(), os.uname().nodename, timestamps.now())
             _write(file.number, holder)
             claim = _claims[key] = Claim(key, lock, file, holder)
-        except BaseException:  # a full disk; the lock would be held for the life of the process
+        except BaseException:  # a full disk
             with suppress(OSError):
                 lock.unlink()
             file.close()
@@ -160,17 +161,17 @@ def writer_of(path: Path) -> Holder | None:
                 return held.holder
         except OSError:
             return None
-        return _holder_of(lock)
+        return _find_holder(lock)
 
 
-def _holder_of(lock: Path) -> Holder | None:
-    """Ask for another process that holds *lock*, by a descriptor; not while this process does."""
+def _find_holder(lock: Path) -> Holder | None:
+    """Return the other process that holds *lock*; not to be called while this process holds it."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        return _holder(descriptor)
+        return _read_holder(descriptor)
     finally:
         os.close(descriptor)
 
@@ -179,7 +180,7 @@ def refuse_if_held_here(path: Path) -> None:
     """Raise :class:`SessionLocked` if this process itself writes the session."""
     with open_files.mutex(), suppress(FileNotFoundError):
         if (held := _claims.get(_claim_key(SessionFiles(path).lock))) is not None:
-            raise _locked(path, held.holder)
+            raise _locked_error(path, held.holder)
 
 
 def _claim_key(lock: Path) -> _ClaimKey:
@@ -202,15 +203,15 @@ def _lock(path: Path, lock: Path) -> _Descriptor:
             if _has_name(descriptor, lock):
                 return file
         except (BlockingIOError, PermissionError):
-            if (holder := _holder(descriptor)) is not None:
+            if (holder := _read_holder(descriptor)) is not None:
                 file.close()
-                raise _locked(path, holder) from None
+                raise _locked_error(path, holder) from None
         except OSError as error:
             file.close()
             raise StorageUnsupported(
                 lock, f"the file system has no record locks ({error.strerror})"
             ) from error
-        # The holder left between two calls: its file has no name any more, so try a new one.
+        # The holder released it between two calls, and the file has no name any more: try again.
         file.close()
 
 
@@ -228,22 +229,22 @@ def _write(descriptor: int, holder: Holder) -> None:
     text = json.dumps(
         {"pid": holder.pid, "host": holder.host, "since": timestamps.to_text(holder.since)}
     )
-    if os.fstat(descriptor).st_size:  # ext4 writes out, at its close, what was cut to nothing
+    if os.fstat(descriptor).st_size:  # after truncating to 0, ext4 would flush at the close
         os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode() + b"\n", 0)
 
 
-def _holder(descriptor: int) -> Holder | None:
-    pid = locked_by(descriptor)
+def _read_holder(descriptor: int) -> Holder | None:
+    pid = open_files.locked_by(descriptor)
     if pid is None:
         return None
-    written = _read(descriptor)
-    if written is None or (pid > 0 and written.pid != pid and written.host == os.uname().nodename):
-        return Holder(pid, None, None)  # the text is still its predecessor's
-    return written
+    holder = _parse(descriptor)
+    if holder is None or (pid > 0 and holder.pid != pid and holder.host == os.uname().nodename):
+        return Holder(pid, None, None)  # the text is still that of the holder before
+    return holder
 
 
-def _read(descriptor: int) -> Holder | None:
+def _parse(descriptor: int) -> Holder | None:
     import json
 
     try:
@@ -253,8 +254,8 @@ def _read(descriptor: int) -> Holder | None:
             int(text["pid"]), str(text["host"]), since if isinstance(since, datetime) else None
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None  # anybody may have written anything into it
+        return None  # the file may hold anything
 
 
-def _locked(path: Path, holder: Holder) -> SessionLocked:
+def _locked_error(path: Path, holder: Holder) -> SessionLocked:
     return SessionLocked(SessionFiles(path).session_id, holder.pid, holder.host, holder.since)

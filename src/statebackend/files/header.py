@@ -60,9 +60,9 @@ def irregular_file_error(path: Path, status: os.stat_result) -> SessionUnreadabl
 
 
 def describe_leftover(path: Path) -> str | None:
-    """Return what remains of a session whose file is missing, in words; None when nothing does.
+    """Describe what remains of a session whose file is missing; None when nothing does.
 
-    Such an id is taken: SQLite would apply an old WAL to a new file of that name.
+    Such an id is not used again: SQLite would apply an old WAL to a new file of that name.
     """
     for ending, problem in LEFTOVERS.items():
         if os.path.lexists(f"{path}{ending}"):
@@ -75,7 +75,7 @@ LEFTOVERS = {
     "-wal": "the file is missing, only its WAL is left (.sqlite-wal)",
     "-journal": "the file is missing, only a rollback journal is left (.sqlite-journal)",
 }
-"""What may remain without the session file, by what follows the file's name."""
+"""What may remain without the session file, by the ending after the file's name."""
 
 
 def find_original(path: Path) -> Path | None:
@@ -88,7 +88,7 @@ def find_original(path: Path) -> Path | None:
         status = path.lstat()
         if status.st_nlink > 1:
             name = next(name for name in files.corrupt() if os.path.samestat(name.lstat(), status))
-            # Without one of these, somebody linked the original back by hand.
+            # Without one of these files, somebody linked the original back by hand.
             marks = (str(files.recovering), f"{name}.json")
             return name if any(map(os.path.lexists, marks)) else None
     return None
@@ -173,13 +173,19 @@ def read_header(path: Path) -> Header:
     if page_size is None:
         raise SessionDamaged(path, ("the header has an invalid page size",))
     version = _version(head)
-    with suppress(FileNotFoundError):  # no WAL, or a writer that closes has just removed it
-        version = _version_in_wal(SessionFiles(path).wal) or version
+    # Without a WAL, or when a writer that closes has just removed it, the file's version counts.
+    with suppress(FileNotFoundError), SessionFiles(path).wal.open("rb", buffering=0) as file:
+        page_1 = wal.newest_page_1(file.fileno())
+        version = version if page_1 is None else _version(page_1) or version
     check_not_newer(path, version)
     if not _is_of_known_format(head):
         raise SessionDamaged(path, (_UNKNOWN_FORMAT,))
-    if size % page_size and not _is_page_in_wal(path, size // page_size + 1, page_size):
-        raise SessionDamaged(path, (_describe_partial_page(size),))
+    if size % page_size:
+        # A power cut during a checkpoint may tear the last page, which the WAL then holds.
+        content = wal.read(path, page_size)
+        last_page = size // page_size + 1
+        if content is None or all(frame.page != last_page for frame in content.live):
+            raise SessionDamaged(path, (_describe_partial_page(size),))
     if _is_hot(SessionFiles(path).journal):
         raise SessionDamaged(path, ("has a hot rollback journal, and no session uses one",))
     if _describe_excess_pages(size, head) and not has_wal(path):
@@ -237,12 +243,6 @@ def check_not_newer(path: Path, version: int) -> None:
         raise SchemaTooNew(path, version, SCHEMA_VERSION)
 
 
-def _is_page_in_wal(path: Path, page: int, page_size: int) -> bool:
-    """Return whether the WAL holds *page*: a power cut may have torn it during a checkpoint."""
-    content = wal.read(path, page_size)
-    return content is not None and any(frame.page == page for frame in content.live)
-
-
 def _is_of_known_format(head: bytes | bytearray) -> bool:
     """Return whether both format versions are 1 (rollback journal) or 2 (WAL).
 
@@ -292,10 +292,3 @@ def _is_hot(journal: Path) -> bool:
             return file.read(1) not in (b"", b"\0")
     except FileNotFoundError:
         return False
-
-
-def _version_in_wal(path: Path) -> int | None:
-    """Return the version in the newest committed page 1 of a WAL, None when it holds none."""
-    with path.open("rb", buffering=0) as file:
-        page = wal.newest_page_1(file.fileno())
-    return None if page is None else _version(page)

@@ -1,25 +1,36 @@
-"""Which session files this process has open.
+"""Which session files this process has open, and whether another process locks a file.
 
 SQLite's POSIX locks, like the claim's, are lost when the process closes *any* descriptor of the
 file, and they do not show within the process that holds them. So this registry records what is open
-here, and whoever opens or closes one of these files with plain file calls holds its mutex.
+here, and its mutex is held while one of these files is opened or closed with plain file calls.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol, Self
-from weakref import WeakSet
+from weakref import ReferenceType, WeakSet, ref
 
 from statebackend.errors import SessionForked, StorageBusy, StorageError
 from statebackend.files.paths import SessionFiles
 
-_FileKey = tuple[int, int]
+# struct flock, as fcntl(2) lays it out: type, whence, start, length, pid.
+_FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
+
+FileKey = tuple[int, int]
+"""Device and inode of a file."""
+
+
+def key_of(status: os.stat_result) -> FileKey:
+    """Return the key of the file with this stat."""
+    return (status.st_dev, status.st_ino)
 
 
 class WalUser(Protocol):
@@ -41,11 +52,16 @@ class WalUser(Protocol):
 class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
-        self.connections: dict[_FileKey, int] = {}
-        self.inherited: set[_FileKey] = set()
-        self.reserved: set[_FileKey] = set()
+        self.connections: dict[FileKey, int] = {}
+        self.inherited: set[FileKey] = set()
+        self.reserved: set[FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
-        self.wal_users: dict[_FileKey, WeakSet[WalUser]] = {}
+        # A WeakSet per open session would take 1 kB.
+        self.wal_users: dict[FileKey, tuple[ReferenceType[WalUser], ...]] = {}
+
+    def on_wal(self, key: FileKey) -> list[WalUser]:
+        """Return the connections of this process on the WAL of a file."""
+        return [user for each in self.wal_users.get(key, ()) if (user := each()) is not None]
 
     def enter_child(self) -> None:
         """Drop the parent's entries, and make sure that the child closes no inherited connection.
@@ -61,8 +77,8 @@ class _Registry:
         self.inherited |= set(self.connections)
         self.connections.clear()
         self.reserved.clear()
-        for users in self.wal_users.values():
-            for user in users:
+        for key in self.wal_users:
+            for user in self.on_wal(key):
                 user.close_inherited()
         self.wal_users.clear()
         self.keep_in_child.clear()
@@ -79,28 +95,27 @@ def mutex() -> AbstractContextManager[bool]:
 
 @contextmanager
 def untouched(path: Path) -> Iterator[bool]:
-    """Tell whether this process has no connection on *path*; none is made during the block.
+    """Give whether this process has no connection on *path*; none is made during the block.
 
     Only then may the file be opened and closed with plain file calls, or with ``immutable=1``.
     Raises :class:`SessionForked` if a connection on it was inherited.
     """
     with _registry.mutex:
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             yield True
             return
-        yield is_untouched(SessionFiles(path).session_id, found)
+        yield is_untouched(SessionFiles(path).session_id, status)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[bool]:
-    """Tell the same as :func:`untouched`, for long work: other files stay usable meanwhile."""
+    """Give the same as :func:`untouched` for long work, during which other files can be opened."""
     reserved = None
     try:
         with untouched(path) as free:
-            found = path.stat()
-            key = (found.st_dev, found.st_ino)
+            key = key_of(path.stat())
             if key in _registry.reserved:
                 raise StorageBusy(path, "is being read or recovered by another thread; try again")
             if free:
@@ -115,31 +130,31 @@ def alone(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def only_here(path: Path) -> Iterator[bool]:
-    """Tell whether this process has at most one connection on *path*, which was just closed.
+    """Give whether this process has at most one connection on *path*, which was just closed.
 
     The file may then be opened and closed with plain file calls, as in :func:`untouched`.
     """
     with _registry.mutex:
         try:
-            found = path.stat()
+            key = key_of(path.stat())
         except OSError:
             yield False
             return
-        yield _registry.connections.get((found.st_dev, found.st_ino), 0) <= 1
+        yield _registry.connections.get(key, 0) <= 1
 
 
-def is_untouched(session_id: str, found: os.stat_result) -> bool:
-    """Tell, while :func:`mutex` is held, that no connection here is on the file with stat *found*.
+def is_untouched(session_id: str, status: os.stat_result) -> bool:
+    """Return whether no connection here is on the file with this stat; :func:`mutex` is held.
 
     A scan asks this for every file, so it costs no second stat and no generator.
     """
-    key = (found.st_dev, found.st_ino)
+    key = key_of(status)
     if key in _registry.inherited:
         raise SessionForked(session_id)
     return key not in _registry.connections and key not in _registry.reserved
 
 
-def touched() -> frozenset[_FileKey]:
+def touched() -> frozenset[FileKey]:
     """Return the files that this process has a connection on, reserves, or inherited."""
     with _registry.mutex:
         return frozenset({*_registry.connections, *_registry.reserved, *_registry.inherited})
@@ -149,10 +164,10 @@ class OpenFile:
     """Records that this process has a connection on *path*, from :meth:`open` until :meth:`close`.
 
     An interrupt at any moment leaves it recorded or not, and closing is right either way. ``key``
-    is the file's device and inode while it is recorded, else None.
+    is None while the file is not recorded.
     """
 
-    key: _FileKey | None = None
+    key: FileKey | None = None
     _pid = 0  # of no process, for an object whose construction was interrupted
 
     def __init__(self, path: Path) -> None:
@@ -169,13 +184,11 @@ class OpenFile:
         """Record the file, before the connection is made."""
         try:
             with untouched(self._path):
-                found = self._path.stat()
-                key = (found.st_dev, found.st_ino)
+                key = key_of(self._path.stat())
                 if key in _registry.reserved:
                     raise StorageBusy(self._path, "is being recovered by another thread; try again")
                 _refuse_if_wal_is_gone(self._path, key)
-                count = _registry.connections.get(key, 0)
-                _registry.connections[key] = count + 1
+                _registry.connections[key] = _registry.connections.get(key, 0) + 1
                 self.key = key  # no call in between, so no signal handler either
         except BaseException:
             self.close()
@@ -203,17 +216,19 @@ class OpenFile:
         """Record that *user* is on the WAL, until :meth:`leave_wal` or its end."""
         with _registry.mutex:
             assert self.key is not None
-            _registry.wal_users.setdefault(self.key, WeakSet()).add(user)
+            _registry.wal_users[self.key] = (*_registry.wal_users.get(self.key, ()), ref(user))
 
     def leave_wal(self, user: WalUser) -> list[WalUser]:
         """Record that *user* leaves the WAL; return those of this process that stay on it."""
         with _registry.mutex:
-            if self.key is None or (users := _registry.wal_users.get(self.key)) is None:
+            if self.key is None:
                 return []
-            users.discard(user)
-            if not users:
-                del _registry.wal_users[self.key]
-            return list(users)
+            others = [each for each in _registry.on_wal(self.key) if each is not user]
+            if others:
+                _registry.wal_users[self.key] = tuple(map(ref, others))
+            else:
+                _registry.wal_users.pop(self.key, None)
+            return others
 
 
 def refuse_if_wal_is_gone(path: Path) -> None:
@@ -222,12 +237,11 @@ def refuse_if_wal_is_gone(path: Path) -> None:
     SQLite would put the next connection on the same shm, which nobody else sees.
     """
     with _registry.mutex, suppress(FileNotFoundError):
-        found = path.stat()
-        _refuse_if_wal_is_gone(path, (found.st_dev, found.st_ino))
+        _refuse_if_wal_is_gone(path, key_of(path.stat()))
 
 
-def _refuse_if_wal_is_gone(path: Path, key: _FileKey) -> None:
-    if not all(user.in_use() for user in _registry.wal_users.get(key, ())):
+def _refuse_if_wal_is_gone(path: Path, key: FileKey) -> None:
+    if not all(user.in_use() for user in _registry.on_wal(key)):
         raise StorageError(
             path,
             "another program removed its WAL while this process had it open: close the "
@@ -238,3 +252,19 @@ def _refuse_if_wal_is_gone(path: Path, key: _FileKey) -> None:
 def keep_in_child(connection: object) -> None:
     """Make sure that a forked child never closes *connection*, not even at its exit."""
     _registry.keep_in_child.add(connection)
+
+
+def locked_by(descriptor: int, start: int = 0, length: int = 0) -> int | None:
+    """Return the pid of another process with a lock on *length* bytes from *start*, None if none.
+
+    A *length* of 0 means to the end of the file. The kernel answers -1 for a lock that belongs to
+    an open file and not to a process. Asking takes no lock, so it never disturbs a writer.
+    """
+    darwin = sys.platform == "darwin"
+    span = (start, length, 0)
+    fields = (*span, fcntl.F_WRLCK, 0) if darwin else (fcntl.F_WRLCK, 0, *span)
+    answer = struct.unpack(
+        _FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, *fields))
+    )
+    kind, pid = (answer[3], answer[2]) if darwin else (answer[0], answer[4])
+    return None if kind == fcntl.F_UNLCK else pid

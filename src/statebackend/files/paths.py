@@ -34,6 +34,16 @@ def cache_directory() -> Path:
     return Path(Unix("agent", appauthor=False).user_cache_dir)
 
 
+class _Beside:
+    """The path of a file beside the session: the session file's name with an *ending*."""
+
+    def __init__(self, ending: str) -> None:
+        self._ending = ending
+
+    def __get__(self, files: SessionFiles, _owner: type[SessionFiles]) -> Path:
+        return files.path.with_name(files.path.name + self._ending)
+
+
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
     """One session's file and the names beside it; none of them need exist.
@@ -53,20 +63,11 @@ class SessionFiles:
         """Return the file's stem, which is the session's id."""
         return self.path.name.removesuffix(SUFFIX)
 
-    @property
-    def wal(self) -> Path:
-        """Return the WAL."""
-        return self.path.with_name(f"{self.path.name}-wal")
-
-    @property
-    def shm(self) -> Path:
-        """Return the shm (wal-index), which connections share."""
-        return self.path.with_name(f"{self.path.name}-shm")
-
-    @property
-    def journal(self) -> Path:
-        """Return the rollback journal."""
-        return self.path.with_name(f"{self.path.name}-journal")
+    wal = _Beside("-wal")
+    shm = _Beside("-shm")
+    journal = _Beside("-journal")
+    creating = _Beside(".creating")  # where a new session's file is built
+    recovering = _Beside(".recovering")  # where a recovery builds the replacement
 
     @property
     def sidecars(self) -> tuple[Path, Path, Path]:
@@ -77,16 +78,6 @@ class SessionFiles:
     def lock(self) -> Path:
         """Return the claim's lock file, ``.locks/<session_id>.lock``."""
         return self.path.parent / ".locks" / f"{self.session_id}.lock"
-
-    @property
-    def creating(self) -> Path:
-        """Return the name under which a new session's file is built."""
-        return self.path.with_name(f"{self.path.name}.creating")
-
-    @property
-    def recovering(self) -> Path:
-        """Return the name under which a recovery builds the replacement."""
-        return self.path.with_name(f"{self.path.name}.recovering")
 
     def corrupt(self) -> Iterator[Path]:
         """Return the names for damaged originals: ``.corrupt``, ``.corrupt.2`` …."""

@@ -156,16 +156,13 @@ def _named(path: Path, name: object) -> Path | None:
 
 
 def _table(form: dict[str, Any]) -> TableRecovery:
+    added_later = {"known": 0, "doubtful": 0}  # absent in older reports
+    counts = ("kept", "known", "repaired", "doubtful", "orphaned", "set_aside")
     return TableRecovery(
         table=_text(form["table"]),
-        kept=int(form["kept"]),
         missing=tuple((int(first), int(last)) for first, last in form["missing"]),
         routes={_text(route): int(count) for route, count in form["routes"].items()},
-        known=int(form.get("known", 0)),
-        repaired=int(form["repaired"]),
-        doubtful=int(form.get("doubtful", 0)),
-        orphaned=int(form["orphaned"]),
-        set_aside=int(form["set_aside"]),
+        **{name: int((added_later | form)[name]) for name in counts},
     )
 
 

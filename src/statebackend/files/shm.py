@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,10 +55,7 @@ def read(path: Path) -> ShmHeader | None:
 def _sums(head: bytes) -> tuple[int, int]:
     """Return SQLite's checksum over 32-bit words in this machine's byte order."""
     first = second = 0
-    for at in range(0, len(head), 8):
-        even, odd = (
-            int.from_bytes(head[place : place + 4], sys.byteorder) for place in (at, at + 4)
-        )
+    for even, odd in struct.iter_unpack("=II", head):
         first = (first + even + second) & 0xFFFFFFFF
         second = (second + odd + first) & 0xFFFFFFFF
     return first, second

@@ -1,9 +1,9 @@
-"""SQLite's own locks on an open session, which a program can lose for it.
+"""SQLite's own locks on an open session, which the host program can make SQLite lose.
 
 The kernel drops all POSIX locks that a process has on a file when the process closes *any*
 descriptor of it, as a host program does that reads or copies the session with plain file calls.
-Another process then takes itself for the only one on the file, checkpoints the WAL and deletes it,
-and what is written here later goes into a WAL without a name.
+Another process then takes itself for the last connection, checkpoints the WAL and deletes it, and
+what is written here later goes into a WAL without a name.
 
 Open file description locks (Linux) survive that. They are put on SQLite's own descriptors beside
 SQLite's locks, so a session needs no descriptors of its own for them. After every commit the WAL
@@ -22,8 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statebackend.files import open_files
-from statebackend.files.open_files import OpenFile
-from statebackend.files.record_locks import locked_by
+from statebackend.files.open_files import FileKey, OpenFile, key_of
 
 # What a connection in WAL mode holds, shared, while it is open: start and length in bytes. They
 # are the same in every version of SQLite: the "shared" range of the file, and byte 128 of the shm.
@@ -33,6 +32,8 @@ _SHM_IN_USE = (128, 1)
 
 class SqliteLocks:
     """The locks of one connection that has read its file already."""
+
+    __slots__ = ("__weakref__", "_database", "_file", "_released", "_shm", "_wal_name")
 
     def __init__(self, path: Path, file: OpenFile) -> None:
         self._file = file
@@ -85,45 +86,45 @@ class SqliteLocks:
 class _Descriptor:
     """A descriptor that SQLite has open on a file. Only a forked child may close it."""
 
+    __slots__ = ("_key", "_number")
+
     def __init__(self, path: str | Path) -> None:
-        found = os.lstat(path)
-        self._inode = (found.st_dev, found.st_ino)
-        self._number = next((n for n in _open_descriptors() if _inode_of(n) == self._inode), -1)
+        self._key = key_of(os.lstat(path))
+        self._number = next((n for n in _open_descriptors() if _key_of(n) == self._key), -1)
         if self._number < 0:
             raise FileNotFoundError(f"no descriptor is open on {path}")
 
     def has_name(self) -> bool:
         """Return whether the file has not been unlinked; false if the descriptor was closed."""
         try:
-            found = os.fstat(self._number)
+            status = os.fstat(self._number)
         except OSError:
             return False
-        return found.st_nlink > 0 and found.st_ino == self._inode[1]
+        return status.st_nlink > 0 and status.st_ino == self._key[1]
 
     def lock(self, kind: int, span: tuple[int, int]) -> None:
         """Set an open file description lock, where the system has them."""
-        if sys.platform == "linux" and _inode_of(self._number) == self._inode:
+        if sys.platform == "linux" and _key_of(self._number) == self._key:
             request = struct.pack("hhqqi4x", kind, os.SEEK_SET, *span, 0)
             with suppress(OSError):  # a file system without them; another process closes just now
                 fcntl.fcntl(self._number, fcntl.F_OFD_SETLK, request)
 
     def close(self) -> None:
-        """Close it, unless the number is another file's by now."""
-        if _inode_of(self._number) == self._inode:
+        """Close it, unless the number belongs to another file now."""
+        if _key_of(self._number) == self._key:
             os.close(self._number)
 
 
-def _inode_of(descriptor: int) -> tuple[int, int] | None:
+def _key_of(descriptor: int) -> FileKey | None:
     with suppress(OSError):
-        found = os.fstat(descriptor)
-        return (found.st_dev, found.st_ino)
+        return key_of(os.fstat(descriptor))
     return None
 
 
 def _open_descriptors() -> Iterator[int]:
-    """Return the descriptors of this process, those first that were opened last.
+    """Return the descriptors of this process, the newest first.
 
-    The kernel gives the lowest free number, so the youngest are just below the next one.
+    The kernel gives the lowest free number, so the newest are just below the next one.
     """
     try:
         following = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -142,15 +143,15 @@ def of_reader(path: Path, file: OpenFile) -> SqliteLocks | None:
 
 
 def is_read_elsewhere(path: Path) -> bool:
-    """Tell whether another process has a connection on *path* in use, or is just closing one.
+    """Return whether another process has a connection on *path* in use, or is just closing one.
 
-    Plain file calls: only while this process has no connection on it.
+    It opens the file directly, so call it only while this process has no connection on it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return True
     try:
-        return locked_by(descriptor, *_SHARED) is not None
+        return open_files.locked_by(descriptor, *_SHARED) is not None
     finally:
         os.close(descriptor)

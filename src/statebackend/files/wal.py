@@ -82,7 +82,7 @@ def read(path: Path, page_size: int | None = None) -> Wal | None:
         content = _read(descriptor, page_size, shm_header)
         if content is None or not content.lost_frames or shm.read(path) == shm_header:
             return content
-        return _read(descriptor, page_size, None)  # a writer appended or restarted it meanwhile
+        return _read(descriptor, page_size, None)  # a writer appended or restarted it
     finally:
         os.close(descriptor)
 
@@ -122,8 +122,8 @@ def newest_page_1(descriptor: int) -> bytes | None:
         before = 24 if at == _HEADER else at - page_size - 8
         sums = os.pread(descriptor, 8, before)
         image = os.pread(descriptor, _FRAME_HEADER + page_size, at)
-        # A writer may have restarted the WAL meanwhile and written another page here, or a
-        # checkpoint may have truncated it.
+        # A writer may have restarted the WAL and written another page here, or a checkpoint may
+        # have truncated it.
         same = image[:4] == _PAGE_1 and image[8:16] == salts
         complete = same and len(image) == _FRAME_HEADER + page_size
         if complete and _frame_sums(order, [_stored(sums)], image) == [_stored(image[16:24])]:
@@ -187,7 +187,9 @@ def _read_frames(
     checked = []
     size = _FRAME_HEADER + page_size
     position = _HEADER
-    while frames := _read_several(descriptor, size, position):
+    at_once = max(1, _AT_ONCE_BYTES // size) * size
+    while count := len(content := os.pread(descriptor, at_once, position)) // size:
+        frames = content[: count * size]  # without a frame that is not complete
         heads = [frames[at : at + _FRAME_HEADER] for at in range(0, len(frames), size)]
         stored = [_stored(head[16:]) for head in heads]
         sums = _frame_sums(order, [seed or (0, 0), *stored[:-1]], frames)
@@ -201,12 +203,6 @@ def _read_frames(
     return checked
 
 
-def _read_several(descriptor: int, size: int, position: int) -> bytes:
-    """Return the complete frames of *size* bytes at *position*, at most one batch of checksums."""
-    content = os.pread(descriptor, max(1, _AT_ONCE_BYTES // size) * size, position)
-    return content[: len(content) // size * size]
-
-
 def _classify(
     page_size: int, frames: list[_CheckedFrame], salts: bytes, committed: int, *, valid_header: bool
 ) -> Wal:
@@ -214,7 +210,7 @@ def _classify(
     usable = 0
     while valid_header and usable < len(frames) and current[usable] and frames[usable].intact:
         usable += 1
-    live = _end_of_last_commit(frames, range(usable))
+    live = next((at + 1 for at in reversed(range(usable)) if frames[at].frame.pages_after), 0)
     ends = [at for at in range(usable, len(frames)) if current[at] and frames[at].frame.pages_after]
     # A transaction at or behind the broken frame was acknowledged if anything was written after it.
     # Otherwise it may be the last one, torn by a power cut, which never damages the WAL header.
@@ -242,13 +238,6 @@ def _classify(
         lost_commits=len(lost),
         lost_frames=max(0, committed - (intact_ends[-1] + 1 if intact_ends else 0)),
     )
-
-
-def _end_of_last_commit(frames: list[_CheckedFrame], among: range) -> int:
-    for at in reversed(among):
-        if frames[at].frame.pages_after:
-            return at + 1
-    return 0
 
 
 def _stored(sums: bytes) -> _Sums:

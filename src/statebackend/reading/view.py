@@ -285,7 +285,7 @@ class SessionReads:
         Ends when the session is not running any more, or has no living writer.
         """
         kinds = None if kinds is None else tuple(kinds)
-        validation.check_seconds("poll_interval_s", poll_interval_s)
+        validation.check_amount("poll_interval_s", poll_interval_s)
         self.events(after_sequence, kinds)  # refuses what is invalid now, not at the first event
         return self._follow(after_sequence, kinds, poll_interval_s)
 

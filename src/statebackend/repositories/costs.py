@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
@@ -16,6 +17,7 @@ from statebackend.values.recorded import Cost, CostEntry, CostTotals
 _INSERT = insert_text(models.CostLedger)
 _table = table_of(models.CostLedger)
 _c = _table.c
+_values = attrgetter("provider_name", "model_id", *rows.COUNTERS)
 _TOKENS = _c.input_tokens + _c.output_tokens + _c.cache_write_tokens + _c.cache_read_tokens
 
 
@@ -30,16 +32,8 @@ def insert_one(driver: sqlite3.Connection, event_sequence: int, cost: Cost) -> N
 
 
 def _row(event_sequence: int, cost: Cost) -> tuple[int | str | float, ...]:
-    return (
-        event_sequence,
-        cost.provider_name,
-        cost.model_id,
-        cost.input_tokens,
-        cost.output_tokens,
-        cost.cache_write_tokens,
-        cost.cache_read_tokens,
-        float(cost.cost_usd),  # the driver refuses an int over 63 bits
-    )
+    # float, as the driver refuses an int over 63 bits
+    return (event_sequence, *_values(cost), float(cost.cost_usd))
 
 
 def select_page(connection: Connection, *, after_sequence: int, limit: int) -> Sequence[CostEntry]:
@@ -77,10 +71,7 @@ def _entry(row: Row[Any]) -> CostEntry:
         Cost(
             provider_name=rows.as_text(row.provider_name),
             model_id=rows.as_text(row.model_id),
-            input_tokens=row.input_tokens,
-            output_tokens=row.output_tokens,
-            cache_write_tokens=row.cache_write_tokens,
-            cache_read_tokens=row.cache_read_tokens,
             cost_usd=row.cost_usd,
+            **{name: getattr(row, name) for name in rows.COUNTERS},
         ),
     )

@@ -12,7 +12,7 @@ from statebackend.values.recorded import Cost, Event, EventKind, PlanItem, Produ
 class PendingEvent:
     """A checked event without its sequence, with its cost and its plan items.
 
-    ``timestamp_given`` tells whether the caller chose the time, so that it counts as content.
+    ``timestamp_given`` says whether the caller chose the time, which then counts as content.
     """
 
     id: str
@@ -32,7 +32,7 @@ def same_content(
     items: tuple[PlanItem, ...],
     repeated: PendingEvent,
 ) -> bool:
-    """Tell whether *repeated* appends what *earlier*, with its cost and items, has under its id.
+    """Return whether *repeated* has the content of *earlier* with its cost and items.
 
     The time counts only if the caller of the repeated append chose it.
     """

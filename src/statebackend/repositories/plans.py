@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -12,10 +13,13 @@ from statebackend.repositories.statements import insert_rows, insert_text, table
 from statebackend.schema import models
 from statebackend.values import rows
 from statebackend.values.recorded import PlanEntry, PlanItem
+from statebackend.values.tables import COLUMNS
 
 _INSERT = insert_text(models.PlanItem)
 _table = table_of(models.PlanItem)
 _c = _table.c
+_FIELDS = COLUMNS["plan_items"][2:]
+_values = attrgetter(*_FIELDS)
 
 
 def insert(driver: sqlite3.Connection, plans: Iterable[tuple[int, Iterable[PlanItem]]]) -> None:
@@ -23,19 +27,7 @@ def insert(driver: sqlite3.Connection, plans: Iterable[tuple[int, Iterable[PlanI
     insert_rows(
         driver,
         _INSERT,
-        [
-            (
-                sequence,
-                item.turn_id,
-                item.tool_call_id,
-                item.provider_name,
-                item.tool_name,
-                item.decision,
-                item.decided_by,
-            )
-            for sequence, items in plans
-            for item in items
-        ],
+        [(sequence, *_values(item)) for sequence, items in plans for item in items],
     )
 
 
@@ -56,15 +48,7 @@ def select_of_event(connection: Connection, event_sequence: int) -> tuple[PlanIt
 
 
 def _entry(row: Row[Any]) -> PlanEntry:
+    texts = map(rows.as_text, row[2:])
     return PlanEntry(
-        row.sequence,
-        row.event_sequence,
-        PlanItem(
-            turn_id=rows.as_text(row.turn_id),
-            tool_call_id=rows.as_text(row.tool_call_id),
-            provider_name=rows.as_text(row.provider_name),
-            tool_name=rows.as_text(row.tool_name),
-            decision=rows.as_text(row.decision),
-            decided_by=rows.as_text(row.decided_by),
-        ),
+        row.sequence, row.event_sequence, PlanItem(**dict(zip(_FIELDS, texts, strict=True)))
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Insert, Select, Table, Update, bindparam
+from sqlalchemy import Select, Table, Update, bindparam
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import DeclarativeBase
 
@@ -30,13 +30,9 @@ def insert_text(model: type[DeclarativeBase], *, ignore_known: bool = False) -> 
     """
     table = table_of(model)
     columns = [column.name for column in table.columns if column.name != "sequence"]
-    statement: Insert = table.insert().values({name: bindparam(name) for name in columns})
+    statement = sqlite.insert(table).values({name: bindparam(name) for name in columns})
     if ignore_known:
-        statement = (
-            sqlite.insert(table)
-            .values({name: bindparam(name) for name in columns})
-            .on_conflict_do_nothing()
-        )
+        statement = statement.on_conflict_do_nothing()
     compiled = statement.compile(dialect=_DIALECT)
     assert compiled.positiontup == columns
     return str(compiled)

@@ -1,14 +1,14 @@
-"""What ``migrations/env.py`` needs to let the ordinary ``alembic`` command work on one session.
+"""What ``migrations/env.py`` needs to run the ordinary ``alembic`` command on one session.
 
-Alembic keeps its version in a table of its own. It is given a TEMP one, filled from
-``user_version`` and written back to it in the same transaction, so that the file never sees it.
+Alembic keeps its version in a table of its own. Here that is a TEMP table, filled from
+``user_version`` and written back in the same transaction, so the file never holds it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -30,14 +30,18 @@ def reading(path: Path | None) -> Iterator[Connection]:
     No lock is taken, so a writer is not disturbed. Raises as opening a session does.
     """
     if path is None:
-        with _new_schema() as connection:
+        # At the last revision, also one that the program does not use yet.
+        with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
+            _seed(engine.driver_of(connection))
             yield connection
     else:
-        with (
-            _checked_and_recorded(path) as noted,
-            _closing(engine.connect_for_reading(noted)) as connection,
-        ):
-            _seed_for_reading(connection)
+        path = path.absolute()
+        with _check_and_record(path), _closing(engine.connect_for_reading(path)) as connection:
+            driver = engine.driver_of(connection)
+            driver.set_authorizer(None)
+            driver.execute("PRAGMA query_only = OFF")
+            _seed(driver)
+            driver.execute("PRAGMA query_only = ON")
             yield connection
 
 
@@ -49,7 +53,8 @@ def writing(path: Path) -> Iterator[Connection]:
     writing does; the file is then as it was.
     """
     path = path.absolute()
-    with _checked_and_recorded(path), _hold_claim(path):
+    with _check_and_record(path), ExitStack() as stack:
+        stack.callback(claim.acquire(path).release)
         integrity.check_file(path, immutable=not header.has_wal(path))
         with (
             _closing(engine.connect_for_writing(path)) as connection,
@@ -62,11 +67,11 @@ def writing(path: Path) -> Iterator[Connection]:
 
 
 def check_stamp(connection: Connection, version: int) -> None:
-    """Raise ValueError unless the tables are those of *version*, which they are stamped with."""
-    with _at_version(version) as fresh:
-        expected = fingerprint.of_connection(engine.driver_of(fresh))
-    found = fingerprint.of_connection(engine.driver_of(connection))
-    if differing := fingerprint.differences(expected, found):
+    """Raise ValueError unless the tables are those of *version*, the version to be stamped."""
+    with _at_version(version) as new:
+        expected = fingerprint.of_connection(engine.driver_of(new))
+    actual = fingerprint.of_connection(engine.driver_of(connection))
+    if differing := fingerprint.differences(expected, actual):
         raise ValueError(
             f"the tables are not those of version {version}, so it is not stamped: {differing[0]}"
             + (f" (and {len(differing) - 1} more)" if len(differing) > 1 else "")
@@ -74,7 +79,7 @@ def check_stamp(connection: Connection, version: int) -> None:
 
 
 class WithoutVersionTable:
-    """A script's output that leaves out what Alembic says about its own table."""
+    """A script's output without the statements on Alembic's own table."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -89,27 +94,17 @@ class WithoutVersionTable:
 
 
 @contextmanager
-def _checked_and_recorded(path: Path) -> Iterator[Path]:
+def _check_and_record(path: Path) -> Iterator[None]:
     """Check the header before SQLite opens the file, and record it as open in this process."""
-    path = path.absolute()
     with os_error(path):
         if header.check_regular(path) is None:
             raise SessionNotFound(SessionFiles(path).session_id, path.parent)
         claim.refuse_if_held_here(path)
-        with open_files.untouched(path) as alone:
-            if alone:
+        with open_files.untouched(path) as untouched:
+            if untouched:
                 header.read_header(path)
         with open_files.OpenFile(path):
-            yield path
-
-
-@contextmanager
-def _hold_claim(path: Path) -> Iterator[None]:
-    held = claim.acquire(path)
-    try:
-        yield
-    finally:
-        held.release()
+            yield
 
 
 @contextmanager
@@ -121,14 +116,6 @@ def _closing(connection: Connection) -> Iterator[Connection]:
 
 
 @contextmanager
-def _new_schema() -> Iterator[Connection]:
-    """Give an empty database at the last revision, also one that the program does not use yet."""
-    with _at_version(len(migrate.load_steps(migrate.SESSIONS))) as connection:
-        _seed(engine.driver_of(connection))
-        yield connection
-
-
-@contextmanager
 def _at_version(version: int) -> Iterator[Connection]:
     with _closing(engine.connect_in_memory()) as connection:
         chain = replace(migrate.SESSIONS, version=version)
@@ -136,15 +123,8 @@ def _at_version(version: int) -> Iterator[Connection]:
         yield connection
 
 
-def _seed_for_reading(connection: Connection) -> None:
-    driver = engine.driver_of(connection)
-    driver.set_authorizer(None)
-    driver.execute("PRAGMA query_only = OFF")
-    _seed(driver)
-    driver.execute("PRAGMA query_only = ON")
-
-
 def _seed(driver: sqlite3.Connection) -> None:
+    """Make Alembic's TEMP table, filled from ``user_version``."""
     table, version = f"temp.{migrate.VERSION_TABLE}", migrate.user_version(driver)
     driver.execute(f"CREATE TABLE {table} (version_num TEXT NOT NULL PRIMARY KEY)")
     if version:

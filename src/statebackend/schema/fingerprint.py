@@ -1,4 +1,4 @@
-"""The structure of a database as a set of facts, to compare a file, DDL text and mapped tables.
+"""The structure of a database as a set of facts, to compare with that of another.
 
 Two schemas are the same when their facts are: columns in their order, keys, references with their
 actions, indexes with the order and collation of their keys, and clauses that only the statement's
@@ -9,15 +9,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from statebackend.files.paths import sqlite_uri
-from statebackend.sqlite.read_mode import read_mode
-
-if TYPE_CHECKING:
-    from sqlalchemy import MetaData
+from collections.abc import Iterator
+from typing import Any
 
 Fact = tuple[Any, ...]
 """An object's name, what the fact is about, and what it says."""
@@ -41,52 +34,11 @@ def of_connection(driver: sqlite3.Connection) -> Fingerprint:
     return frozenset(facts)
 
 
-def of_file(path: Path) -> Fingerprint:
-    """Return the facts about the SQLite file *path*, leaving it and its folder as they are."""
-    driver = sqlite3.connect(sqlite_uri(path, read_mode(path).parameters), uri=True)
-    try:
-        driver.execute("PRAGMA query_only = ON")
-        return of_connection(driver)
-    finally:
-        driver.close()
-
-
-def of_ddl(statements: str | Iterable[str]) -> Fingerprint:
-    """Return the facts about an empty database made by *statements*: a script, or one by one."""
-    driver = sqlite3.connect(":memory:")
-    try:
-        if isinstance(statements, str):
-            driver.executescript(statements)
-        else:
-            for statement in statements:
-                driver.execute(statement)
-        return of_connection(driver)
-    finally:
-        driver.close()
-
-
-def of_metadata(metadata: MetaData) -> Fingerprint:
-    """Return the facts about the tables that SQLAlchemy creates from *metadata*."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import StaticPool
-
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    try:
-        metadata.create_all(engine)
-        with engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, sqlite3.Connection)
-            return of_connection(driver)
-    finally:
-        engine.dispose()
-
-
-def differences(expected: Fingerprint, found: Fingerprint) -> list[str]:
-    """Return, sorted, one line for each fact that only one of the two has."""
-    lines = [(fact, "missing") for fact in expected - found]
-    lines += [(fact, "unexpected") for fact in found - expected]
-    texts = [f"{fact[0]}: {word} {' '.join(map(str, fact[1:]))}" for fact, word in lines]
-    return sorted(texts)
+def differences(expected: Fingerprint, actual: Fingerprint) -> list[str]:
+    """Return, sorted, a line for each fact that only one of the two has."""
+    facts = [(fact, "missing") for fact in expected - actual]
+    facts += [(fact, "unexpected") for fact in actual - expected]
+    return sorted(f"{fact[0]}: {word} {' '.join(map(str, fact[1:]))}" for fact, word in facts)
 
 
 def _of_table(driver: sqlite3.Connection, name: str, sql: str) -> Iterator[Fact]:

@@ -1,9 +1,9 @@
 """The migration runner: ``PRAGMA user_version`` is the only version, Alembic gives the operations.
 
 All steps of one open, and the version, are one transaction that no revision can end. A revision is
-*given* its operations (``def upgrade(op)``): Alembic's own ``op`` is one global of the process, so
-files migrated at once, or one inside another's log record, would run each other's statements.
-Alembic is imported only when there is something to do.
+*given* its operations (``def upgrade(op)``): Alembic's own ``op`` is global to the process, so two
+migrations at once, or one started by a logging handler during another, would run each other's
+statements. Alembic is imported only when there is something to do.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ def upgrade(connection: Connection, path: Path, chain: Chain | None = None) -> i
         _typed_errors(path, user_version(driver), chain.version),
         transaction(connection),
     ):
-        found = user_version(driver)  # again, now that nobody else can change it
-        if found > chain.version:
-            raise SchemaTooNew(path, found, chain.version)
-        if found < chain.version:
+        version = user_version(driver)  # again, now that nobody else can change it
+        if version > chain.version:
+            raise SchemaTooNew(path, version, chain.version)
+        if version < chain.version:
             check_start(driver, path, chain.version)
-            _run_steps(connection, chain, found)
-    if 0 < found < chain.version:
-        _log.info("%s: migrated from version %d to %d", path, found, chain.version)
-    return found
+            _run_steps(connection, chain, version)
+    if 0 < version < chain.version:
+        _log.info("%s: migrated from version %d to %d", path, version, chain.version)
+    return version
 
 
 @cache
@@ -118,7 +118,7 @@ def transaction(connection: Connection) -> Iterator[None]:
             if _count_broken_references(driver) - broken_before:
                 raise sqlite3.IntegrityError("it leaves rows with broken foreign keys")
     finally:
-        # When a revision tried to commit, SQLAlchemy thinks it did, and will not roll back.
+        # If a revision tried to commit, SQLAlchemy takes it for done and does not roll back.
         if driver.in_transaction:
             driver.execute("ROLLBACK")
         driver.execute(f"PRAGMA foreign_keys = {enforced}")
@@ -131,18 +131,26 @@ def check_start(driver: sqlite3.Connection, path: Path, to_version: int) -> None
     program is dropped where it agrees, since it would be wrong after this migration and does not
     belong to a session file (SB-09). Where it disagrees, the tables may have been changed.
     """
-    found = user_version(driver)
+    version = user_version(driver)
     tables = [
         name for (name,) in driver.execute("SELECT name FROM main.sqlite_schema WHERE type='table'")
     ]
-    if found == 0 and tables:
+    if version == 0 and tables:
         raise MigrationFailed(
-            path, found, to_version, "it has tables but no version, so it is not a session file"
+            path, version, to_version, "it has tables but no version, so it is not a session file"
         )
     if VERSION_TABLE in tables:
         stamps = driver.execute(f"SELECT * FROM main.{VERSION_TABLE}").fetchall()
-        if stamps not in ([], [(f"{found:04}",)]):
-            raise MigrationFailed(path, found, to_version, _disagreement(stamps, found))
+        if stamps not in ([], [(f"{version:04}",)]):
+            alembic_versions = ", ".join(str(stamp[0]) for stamp in stamps)
+            raise MigrationFailed(
+                path,
+                version,
+                to_version,
+                f"its table {VERSION_TABLE} says {alembic_versions}, its user_version {version}; "
+                "another program may have changed its tables. Find out which is right, then drop "
+                "that table",
+            )
         driver.execute(f"DROP TABLE main.{VERSION_TABLE}")
 
 
@@ -153,14 +161,14 @@ def user_version(driver: sqlite3.Connection) -> int:
 
 
 def operations(context: MigrationContext) -> SessionOperations:
-    """Return what revisions are given, working on the connection of *context*."""
+    """Return the operations that revisions are given, on the connection of *context*."""
     from statebackend.schema.rebuild import SessionOperations
 
     return SessionOperations(context)
 
 
 def scripts(chain: Chain | None = None) -> ScriptDirectory:
-    """Return Alembic's view of *chain*, the session files' when None, read anew."""
+    """Read the revisions of *chain*, by default those of session files, as Alembic's object."""
     with _mute_import_logs():
         from alembic.script import ScriptDirectory
 
@@ -176,16 +184,13 @@ def load_steps(chain: Chain) -> tuple[Callable[[SessionOperations], None], ...]:
     """
     revisions = list(scripts(chain).walk_revisions())[::-1]
     for number, revision in enumerate(revisions, start=1):
-        if revision.revision != f"{number:04}" or revision.down_revision != _before(number):
+        before = f"{number - 1:04}" if number > 1 else None
+        if (revision.revision, revision.down_revision) != (f"{number:04}", before):
             raise ValueError(f"revision {revision.revision} is not the next after {number - 1:04}")
     return tuple(revision.module.upgrade for revision in revisions)
 
 
-def _before(number: int) -> str | None:
-    return f"{number - 1:04}" if number > 1 else None
-
-
-def _run_steps(connection: Connection, chain: Chain, found: int) -> None:
+def _run_steps(connection: Connection, chain: Chain, version: int) -> None:
     with _mute_import_logs():
         from alembic.migration import MigrationContext
 
@@ -193,7 +198,7 @@ def _run_steps(connection: Connection, chain: Chain, found: int) -> None:
     if len(steps) < chain.version:
         raise ValueError(f"the revisions in {chain.versions} end at version {len(steps)}")
     op = operations(MigrationContext.configure(connection, opts={"transactional_ddl": True}))
-    for step in steps[found : chain.version]:
+    for step in steps[version : chain.version]:
         step(op)
     driver_of(connection).execute(f"PRAGMA user_version = {chain.version}")
 
@@ -218,7 +223,7 @@ def _mute_import_logs() -> Iterator[None]:
 
 
 @contextmanager
-def _typed_errors(path: Path, found: int, to_version: int) -> Iterator[None]:
+def _typed_errors(path: Path, from_version: int, to_version: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -228,7 +233,7 @@ def _typed_errors(path: Path, found: int, to_version: int) -> Iterator[None]:
         if isinstance(cause, sqlite3.Error) and primary_code(cause) in _STORAGE_CODES:
             raise storage_error(path, cause) from error
         problem = f"{type(cause).__name__}: {cause}"
-        raise MigrationFailed(path, found, to_version, problem) from error
+        raise MigrationFailed(path, from_version, to_version, problem) from error
 
 
 _STORAGE_CODES = {
@@ -263,11 +268,3 @@ def _keep_in_transaction(driver: sqlite3.Connection) -> Callable[..., int]:
 def _count_broken_references(driver: sqlite3.Connection) -> Counter[tuple[Any, ...]]:
     # Without the number of the reference, which a rebuild of the table may change.
     return Counter(row[:3] for row in driver.execute("PRAGMA foreign_key_check"))
-
-
-def _disagreement(stamps: list[tuple[Any, ...]], found: int) -> str:
-    said = ", ".join(str(stamp[0]) for stamp in stamps)
-    return (
-        f"its table {VERSION_TABLE} says {said}, its user_version {found}; another program may "
-        "have changed its tables. Find out which is right, then drop that table"
-    )

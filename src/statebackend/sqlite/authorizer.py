@@ -1,4 +1,4 @@
-"""What a connection may do (SB-10): SQLite's authorizer, and triggers for what it does not see."""
+"""What a connection may do (SB-10): the authorizer, and triggers for what it is not asked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from functools import lru_cache
 from statebackend.sqlite.checkpoint import CHECKPOINT_TIMEOUT_MS
 from statebackend.sqlite.settings import BUSY_TIMEOUT_MS
 from statebackend.values.tables import APPEND_ONLY
-
-
-def allow_appends_only(driver: sqlite3.Connection) -> None:
-    """Limit a writing connection to what a session's writer does (SB-10).
-
-    It may insert into the append-only tables and update ``session_meta``. UPDATE, DELETE and
-    REPLACE elsewhere, DDL, ATTACH and every pragma that could lift the limit fail.
-    """
-    _forbid_replace(driver)
-    driver.set_authorizer(authorize_writer)
-
 
 # The TEMP database holds nothing but the triggers, so small pages and no cache spare 85 kB.
 _APPEND_ONLY = "".join(
@@ -35,13 +24,16 @@ _APPEND_ONLY = "".join(
 )
 
 
-def _forbid_replace(driver: sqlite3.Connection) -> None:
-    """Abort INSERT OR REPLACE: SQLite does not ask the authorizer about its deletes (SB-10).
+def allow_appends_only(driver: sqlite3.Connection) -> None:
+    """Limit a writing connection to what a session's writer does (SB-10).
 
-    The triggers are TEMP, so they belong to the connection and not to the file. Deletes by REPLACE
-    fire triggers only while ``recursive_triggers`` is on.
+    It may insert into the append-only tables and update ``session_meta``. UPDATE, DELETE and
+    REPLACE elsewhere, DDL, ATTACH and every pragma that could lift the limit fail.
     """
+    # SQLite does not ask the authorizer about the deletes of INSERT OR REPLACE; they fire triggers
+    # only while recursive_triggers is on. TEMP triggers belong to the connection, not to the file.
     driver.executescript(_APPEND_ONLY)
+    driver.set_authorizer(authorize_writer)
 
 
 _ALWAYS_ALLOWED = {
@@ -54,48 +46,17 @@ _ALWAYS_ALLOWED = {
 }
 
 
-# Pragmas that only read; those in the second set write when given a value.
-_READING_PRAGMAS = {
-    "collation_list",
-    "compile_options",
-    "data_version",
-    "database_list",
-    "foreign_key_check",
-    "foreign_key_list",
-    "freelist_count",
-    "function_list",
-    "index_info",
-    "index_list",
-    "index_xinfo",
-    "integrity_check",
-    "page_count",
-    "pragma_list",
-    "quick_check",
-    "table_info",
-    "table_list",
-    "table_xinfo",
-}
-
-
-_READING_WITHOUT_VALUE = {
-    "auto_vacuum",
-    "busy_timeout",
-    "cache_size",
-    "encoding",
-    "foreign_keys",
-    "journal_mode",
-    "max_page_count",
-    "page_size",
-    "query_only",
-    "read_uncommitted",
-    "recursive_triggers",
-    "schema_version",
-    "synchronous",
-    "user_version",
-    "wal_autocheckpoint",
-}
-
-
+# Pragmas that only read; those of the second list write when given a value.
+_READING_PRAGMAS = (
+    "collation_list compile_options data_version database_list foreign_key_check foreign_key_list "
+    "freelist_count function_list index_info index_list index_xinfo integrity_check page_count "
+    "pragma_list quick_check table_info table_list table_xinfo"
+)
+_READING_WITHOUT_VALUE = (
+    "auto_vacuum busy_timeout cache_size encoding foreign_keys journal_mode max_page_count "
+    "page_size query_only read_uncommitted recursive_triggers schema_version synchronous "
+    "user_version wal_autocheckpoint"
+)
 # What the writer needs for checkpoints.
 _WRITERS_PRAGMAS = {("wal_checkpoint", "RESTART")} | {
     ("busy_timeout", str(timeout_ms)) for timeout_ms in (BUSY_TIMEOUT_MS, CHECKPOINT_TIMEOUT_MS)
@@ -129,4 +90,6 @@ def authorize_writer(
 
 
 def _is_reading_pragma(pragma: str | None, value: str | None) -> bool:
-    return pragma in _READING_PRAGMAS or (pragma in _READING_WITHOUT_VALUE and value is None)
+    return pragma in _READING_PRAGMAS.split() or (
+        value is None and pragma in _READING_WITHOUT_VALUE.split()
+    )

@@ -94,9 +94,9 @@ def close_reader(connection: Connection, path: Path) -> None:
 
 
 def read_by_default(connection: Connection) -> None:
-    """Let transactions of SQLAlchemy's on a writing connection be reads from here on.
+    """Begin SQLAlchemy's later transactions on a writing connection with a plain BEGIN.
 
-    Appends begin theirs on the driver connection, with BEGIN IMMEDIATE.
+    Appends send BEGIN IMMEDIATE on the driver connection.
     """
     connection.info[_BEGIN] = "BEGIN"
 

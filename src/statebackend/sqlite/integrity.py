@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from statebackend import telemetry
 from statebackend.errors import SessionDamaged, SessionUnreadable
-from statebackend.files.header import (
-    check_meta_value,
-    check_not_newer,
-    check_version,
-    misnamed_file_error,
-)
+from statebackend.files import header
 from statebackend.files.paths import SessionFiles, sqlite_uri
 from statebackend.sqlite.faults import read_error, storage_error
 from statebackend.sqlite.read_mode import IMMUTABLE
@@ -35,49 +31,43 @@ _schemas_checked: set[tuple[Any, ...]] = set()
 def check_file(path: Path, *, immutable: bool) -> None:
     """Check the session file *path* through a read-only connection of its own.
 
-    *immutable* is for a file without a WAL that nobody can change meanwhile: SQLite then creates no
-    file beside it. Raises as :func:`check_connection` does.
+    *immutable* is for a file without a WAL that nobody can change during the check: SQLite then
+    creates no file beside it. Raises as :func:`check_connection` does.
     """
-    mode = IMMUTABLE if immutable else "mode=ro"
-    try:
-        driver = sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=5)
-    except sqlite3.Error as error:
-        raise storage_error(path, error) from error
-    try:
+    with closing(_connect(path, IMMUTABLE if immutable else "mode=ro")) as driver:
         check_connection(driver, path, full=True, references=True)
-    finally:
-        driver.close()
 
 
 def check_copy(path: Path, session_id: str) -> None:
     """Check a copy of a session, whose name may differ from the session's id."""
+    with closing(_connect(path, IMMUTABLE)) as driver:
+        check_connection(driver, path, full=True, references=True, session_id=session_id)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     try:
-        driver = sqlite3.connect(sqlite_uri(path, IMMUTABLE), uri=True)
+        return sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=5)
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
-    try:
-        _check_as_bytes(driver, path, session_id, full=True, references=True)
-    finally:
-        driver.close()
 
 
 def check_connection(
-    driver: sqlite3.Connection, path: Path, *, full: bool, references: bool = False
+    driver: sqlite3.Connection,
+    path: Path,
+    *,
+    full: bool,
+    references: bool = False,
+    session_id: str | None = None,
 ) -> None:
     """Check the session file *path* on *driver*: version, tables, meta row, and integrity.
 
     Without *full*, ``PRAGMA integrity_check`` is skipped. With *references*, for a writer, foreign
-    keys are checked and stay enforced on *driver*. Raises :class:`SchemaTooNew`,
-    :class:`SessionDamaged` with the findings, :class:`SessionUnreadable` when it is another kind of
-    database, and the storage errors, which never mean damage.
+    keys are checked and stay enforced on *driver*. *session_id* is by default the file's stem.
+    Raises :class:`SchemaTooNew`, :class:`SessionDamaged` with the findings,
+    :class:`SessionUnreadable` when it is another kind of database, and the storage errors, which
+    never mean damage.
     """
-    session_id = SessionFiles(path).session_id
-    _check_as_bytes(driver, path, session_id, full=full, references=references)
-
-
-def _check_as_bytes(
-    driver: sqlite3.Connection, path: Path, session_id: str, *, full: bool, references: bool
-) -> None:
+    session_id = session_id or SessionFiles(path).session_id
     text_factory = driver.text_factory
     # As str, one text that is not UTF-8 would end a SELECT with an error.
     driver.text_factory = bytes
@@ -93,7 +83,7 @@ def _check(
 ) -> None:
     try:
         (version,) = driver.execute("PRAGMA user_version").fetchone()
-        check_not_newer(path, version)
+        header.check_not_newer(path, version)
         findings = _run_integrity_check(driver) if full else []
         schema = (version, references, *driver.execute(_SCHEMA))
         if findings or schema not in _schemas_checked:
@@ -109,7 +99,7 @@ def _check(
                 _schemas_checked.add(schema)
         _check_meta(driver, path, session_id)
         _check_counters(driver, path)
-        check_version(path, version)
+        header.check_version(path, version)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise read_error(path, error) from error
 
@@ -203,8 +193,8 @@ def _check_meta(driver: sqlite3.Connection, path: Path, session_id: str) -> None
     stored = values.get("session_id")
     if stored is None:
         raise SessionDamaged(path, ("session_meta holds no id",))
-    check_meta_value(path, "session_id", stored)
+    header.check_meta_value(path, "session_id", stored)
     if stored != session_id:
-        raise misnamed_file_error(path, stored)
+        raise header.misnamed_file_error(path, stored)
     for name, value in values.items():
-        check_meta_value(path, name, value)
+        header.check_meta_value(path, name, value)

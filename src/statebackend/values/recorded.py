@@ -1,7 +1,7 @@
 """What a session file records: the closed vocabularies, and a frozen value for each kind of row.
 
-A word or time that no file of this package holds is handed out as the stored text. Everything that
-goes in is checked by ``validation``.
+A word or time that this package does not write is given as the stored text. ``validation`` checks
+everything that is written.
 """
 
 from __future__ import annotations
@@ -186,11 +186,11 @@ class SessionInfo:
     """The seven columns of ``session_meta`` and what is derived at read time (SB-22).
 
     ``started_at`` and ``ended_at`` are aware UTC (``ended_at`` None while running); ``status`` is a
-    :class:`SessionStatus`. A foreign word or time is handed out as the stored text.
-    ``cost_usd`` and ``unpriced_rows`` are as in :class:`CostTotals`. ``live`` tells whether a
-    writer, in any process, had the session open at the time of the reading. ``incomplete`` tells
-    that rows of this session were lost to damage: a recovery lost some, by its report kept beside
-    the file, or left a report that nobody can read. All else is then of the rows that are left.
+    :class:`SessionStatus`. A word or time of another program is given as the stored text.
+    ``cost_usd`` and ``unpriced_rows`` are as in :class:`CostTotals`. ``live`` says whether a
+    writer, in any process, had the session open when it was read. ``incomplete`` says that rows
+    were lost to damage: the report of a recovery beside the file lists some, or is not readable.
+    The other fields are then computed from the rows that remain.
     """
 
     session_id: str

@@ -76,7 +76,7 @@ class Recovery:
 
     @property
     def partial(self) -> bool:
-        """Tell whether rows are gone: missing, set aside, without their event, or derived.
+        """Return whether rows are gone: missing, set aside, without their event, or derived.
 
         A row with a corrected value is not gone. Without any table, all rows are. Rows that cannot
         be counted count as gone.
@@ -149,7 +149,7 @@ class VerificationResult:
 
     @property
     def sound(self) -> bool:
-        """Tell whether nothing needs a person: no damage and no problem, notes at most."""
+        """Return whether there is no damage and no problem; notes are allowed."""
         return all(finding.severity == "note" for finding in self.findings)
 
 

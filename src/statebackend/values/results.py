@@ -41,7 +41,7 @@ class PartialResult:
 
     @property
     def partial(self) -> bool:
-        """Tell whether a file could not be read or a session lost rows: more may exist."""
+        """Return whether a file could not be read or a session lost rows: more may exist."""
         return bool(self.unreadable or self.incomplete)
 
 

@@ -76,15 +76,15 @@ def make_event(  # noqa: PLR0917 - by position, as every event passes here
     payload: bytes,
 ) -> Event:
     """Return ``Event(...)`` in half the time of the constructor of a frozen dataclass."""
-    made = _new(Event)
-    _set_sequence(made, sequence)
-    _set_id(made, event_id)
-    _set_timestamp(made, timestamp)
-    _set_kind(made, kind)
-    _set_producer(made, producer)
-    _set_version(made, schema_version)
-    _set_payload(made, payload)
-    return made
+    new_event = _new(Event)
+    _set_sequence(new_event, sequence)
+    _set_id(new_event, event_id)
+    _set_timestamp(new_event, timestamp)
+    _set_kind(new_event, kind)
+    _set_producer(new_event, producer)
+    _set_version(new_event, schema_version)
+    _set_payload(new_event, payload)
+    return new_event
 
 
 def event(row: Sequence[Any]) -> Event:
@@ -162,18 +162,18 @@ def _sum(costs: Sequence[float | None]) -> float | None:
 
     A ledger of another program can hold infinities, and costs whose sum exceeds the largest float.
     """
-    finite = [cost for cost in costs if cost is not None]
-    if not costs or len(finite) < len(costs):
+    known = [cost for cost in costs if cost is not None]
+    if not costs or len(known) < len(costs):
         return None
-    endless = {cost for cost in finite if not isfinite(cost)}
-    if endless:
-        return endless.pop() if len(endless) == 1 else None
+    infinite = {cost for cost in known if not isfinite(cost)}
+    if infinite:
+        return infinite.pop() if len(infinite) == 1 else None
     try:
-        return fsum(finite)
+        return fsum(known)
     except OverflowError:  # in a partial sum; the exact sum may still fit
         from fractions import Fraction
 
-        exact = sum(map(Fraction, finite))
+        exact = sum(map(Fraction, known))
     try:
         return float(exact)
     except OverflowError:

@@ -19,6 +19,11 @@ from statebackend.values.recorded import (
 
 MAX_INTEGER = 2**63 - 1
 _Word = TypeVar("_Word", bound=StrEnum)
+_RESERVED = {
+    (EventKind.MESSAGE, "user"),
+    (EventKind.PLAN, "kernel"),
+    (EventKind.APPLY, "kernel"),
+}
 
 
 def check_text(field: str, value: str, *, empty: bool = False) -> str:
@@ -87,54 +92,24 @@ def check_producer(kind: EventKind, producer: Producer) -> Producer:
     return producer
 
 
-_RESERVED = {
-    (EventKind.MESSAGE, "user"),
-    (EventKind.PLAN, "kernel"),
-    (EventKind.APPLY, "kernel"),
-}
-
-
 def check_cost(cost: Cost) -> Cost:
     """Return *cost* if its numbers can be stored exactly as given (SB-16)."""
     if not isinstance(cost, Cost):
         raise InvalidValue("cost", f"must be a Cost or None, not {type(cost).__name__}")
-    provider, model, usd = cost.provider_name, cost.model_id, cost.cost_usd
-    if (  # the common case in one expression
-        type(cost) is Cost
-        and type(provider) is str
-        and type(model) is str
-        and provider
-        and model
-        and provider.isascii()
-        and model.isascii()
-        and "\0" not in provider
-        and "\0" not in model
-        and type(cost.input_tokens)
-        is type(cost.output_tokens)
-        is type(cost.cache_write_tokens)
-        is type(cost.cache_read_tokens)
-        is int
-        and 0 <= cost.input_tokens <= MAX_INTEGER
-        and 0 <= cost.output_tokens <= MAX_INTEGER
-        and 0 <= cost.cache_write_tokens <= MAX_INTEGER
-        and 0 <= cost.cache_read_tokens <= MAX_INTEGER
-        and type(usd) is float
-        and 0.0 <= usd < math.inf
-    ):
-        return cost
-    check_text("cost.provider_name", provider)
-    check_text("cost.model_id", model)
+    check_text("cost.provider_name", cost.provider_name)
+    check_text("cost.model_id", cost.model_id)
     check_integer("cost.input_tokens", cost.input_tokens)
     check_integer("cost.output_tokens", cost.output_tokens)
     check_integer("cost.cache_write_tokens", cost.cache_write_tokens)
     check_integer("cost.cache_read_tokens", cost.cache_read_tokens)
-    _check_amount("cost.cost_usd", usd)
+    check_amount("cost.cost_usd", cost.cost_usd)
     return cost
 
 
-def _check_amount(field: str, value: float) -> None:
+def check_amount(field: str, value: float) -> float:
+    """Return *value* if it is a finite, non-negative number."""
     if type(value) is float and 0.0 <= value < math.inf:
-        return
+        return value
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidValue(field, f"must be a number, not {type(value).__name__}")
     try:
@@ -143,11 +118,6 @@ def _check_amount(field: str, value: float) -> None:
         finite = False
     if not finite or value < 0:
         raise InvalidValue(field, f"must be finite and not negative, not {value!r:.40}")
-
-
-def check_seconds(field: str, value: float) -> float:
-    """Return *value* if it is a finite, non-negative number of seconds."""
-    _check_amount(field, value)
     return value
 
 
