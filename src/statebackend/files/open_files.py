@@ -11,7 +11,7 @@ import fcntl
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -44,15 +44,12 @@ class WalUser(Protocol):
         """Take the locks that keep the WAL; harmless when they are held."""
         ...
 
-    def close_inherited(self) -> None:
-        """Close the descriptors in a forked child, which would keep the locks after its parent."""
-        ...
-
 
 class _Registry:
     def __init__(self) -> None:
         self.mutex = RLock()
         self.connections: dict[FileKey, int] = {}
+        self.paths: dict[FileKey, Path] = {}  # of the connections
         self.inherited: set[FileKey] = set()
         self.reserved: set[FileKey] = set()
         self.keep_in_child: WeakSet[Any] = WeakSet()
@@ -67,7 +64,9 @@ class _Registry:
         """Drop the parent's entries, and make sure that the child closes no inherited connection.
 
         A child that closed one would act with locks that it does not have. It could even write the
-        parent's old WAL over newer pages.
+        parent's old WAL over newer pages. Only the descriptors below the connections are closed: an
+        open file description lock that the parent takes, also after the fork, would else outlive
+        it in the child.
         """
         import ctypes
 
@@ -77,11 +76,23 @@ class _Registry:
         self.inherited |= set(self.connections)
         self.connections.clear()
         self.reserved.clear()
-        for key in self.wal_users:
-            for user in self.on_wal(key):
-                user.close_inherited()
+        _close_all({*self.inherited, *_shm_keys(self.paths.values())})
+        self.paths.clear()
         self.wal_users.clear()
         self.keep_in_child.clear()
+
+
+def _shm_keys(paths: Iterable[Path]) -> Iterator[FileKey]:
+    for path in paths:
+        with suppress(OSError):
+            yield key_of(Path(f"{path}-shm").stat())
+
+
+def _close_all(keys: set[FileKey]) -> None:
+    for number in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+        with suppress(OSError):
+            if key_of(os.fstat(number)) in keys:
+                os.close(number)
 
 
 _registry = _Registry()
@@ -188,6 +199,7 @@ class OpenFile:
                 if key in _registry.reserved:
                     raise StorageBusy(self._path, "is being recovered by another thread; try again")
                 _refuse_if_wal_is_gone(self._path, key)
+                _registry.paths[key] = self._path
                 _registry.connections[key] = _registry.connections.get(key, 0) + 1
                 self.key = key  # no call in between, so no signal handler either
         except BaseException:
@@ -206,6 +218,7 @@ class OpenFile:
             _registry.connections[key] = remaining
             self.key = None
             if remaining == 0:
+                _registry.paths.pop(key, None)
                 del _registry.connections[key]
 
     def __del__(self) -> None:

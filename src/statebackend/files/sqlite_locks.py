@@ -77,14 +77,9 @@ class SqliteLocks:
                 other.hold()
             self._released = True
 
-    def close_inherited(self) -> None:
-        """Close the descriptors in a forked child, which would keep the locks after its parent."""
-        self._database.close()
-        self._shm.close()
-
 
 class _Descriptor:
-    """A descriptor that SQLite has open on a file. Only a forked child may close it."""
+    """A descriptor that SQLite has open on a file. It is SQLite's to close."""
 
     __slots__ = ("_key", "_number")
 
@@ -108,11 +103,6 @@ class _Descriptor:
             request = struct.pack("hhqqi4x", kind, os.SEEK_SET, *span, 0)
             with suppress(OSError):  # a file system without them; another process closes just now
                 fcntl.fcntl(self._number, fcntl.F_OFD_SETLK, request)
-
-    def close(self) -> None:
-        """Close it, unless the number belongs to another file now."""
-        if _key_of(self._number) == self._key:
-            os.close(self._number)
 
 
 def _key_of(descriptor: int) -> FileKey | None:
