@@ -100,7 +100,7 @@ class AsyncStateBackend:
         directory: str | os.PathLike[str] | None = None,
         *,
         catalogue: bool = True,
-        threads: int = 32,
+        threads: int = 8,
     ) -> None:
         if validation.check_integer("threads", threads) == 0:
             raise InvalidValue("threads", "must be at least 1")

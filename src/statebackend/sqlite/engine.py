@@ -164,7 +164,7 @@ def _connect_driver() -> sqlite3.Connection:
         timeout=settings.BUSY_TIMEOUT_MS / 1000,  # before the first statement can find it busy
         isolation_level=None,
         check_same_thread=False,  # a handle may move between threads; its lock serialises use
-        cached_statements=6,  # those of an append, and of a read; each takes 2 kB
+        cached_statements=8,  # those of a batch, or of an append and a read; each takes 2 kB
         **legacy,
     )
     return connection
