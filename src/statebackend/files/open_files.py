@@ -200,7 +200,8 @@ class OpenFile:
                     raise StorageBusy(self._path, "is being recovered by another thread; try again")
                 _refuse_if_wal_is_gone(self._path, key)
                 _registry.paths[key] = self._path
-                _registry.connections[key] = _registry.connections.get(key, 0) + 1
+                count = _registry.connections.get(key, 0)
+                _registry.connections[key] = count + 1
                 self.key = key  # no call in between, so no signal handler either
         except BaseException:
             self.close()
@@ -218,8 +219,8 @@ class OpenFile:
             _registry.connections[key] = remaining
             self.key = None
             if remaining == 0:
+                del _registry.connections[key]  # without a call since the count, as above
                 _registry.paths.pop(key, None)
-                del _registry.connections[key]
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # for one whose closing was interrupted
