@@ -88,11 +88,9 @@ def _migrate(directory: Path, stem: str, *, dry_run: bool) -> MigrationResult:
 
 
 def _read_version(path: Path, stem: str) -> int:
-    from statebackend.opening.write import find_session
-
     if is_session_id(stem) is None:
         raise SessionUnreadable(path, "its name is not a session id (a ULID)")
-    find_session(path)
+    header.find_session(path)
     with open_files.untouched(path) as untouched:
         # What this process has open, it has migrated to the current version.
         version = header.read_header(path).user_version if untouched else SCHEMA_VERSION

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 
-from statebackend.errors import SchemaTooNew, SessionDamaged, SessionUnreadable
+from statebackend.errors import SchemaTooNew, SessionDamaged, SessionNotFound, SessionUnreadable
 from statebackend.files import wal
 from statebackend.files.paths import SUFFIX, SessionFiles
 from statebackend.values.ids import is_session_id
@@ -123,6 +123,19 @@ def check_sidecars(path: Path) -> None:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(sidecar.lstat().st_mode):
                 raise SessionUnreadable(path, f"{sidecar.name} is not a regular file; remove it")
+
+
+def find_session(path: Path) -> None:
+    """Check that *path* and the files beside it are regular files. Nothing is opened.
+
+    Raises :class:`SessionNotFound`, and :class:`SessionUnreadable` for a symbolic link or another
+    kind of file, and for an id of which only sidecars or a damaged original exist.
+    """
+    if check_regular(path) is None:
+        if (remains := describe_leftover(path)) is not None:
+            raise SessionUnreadable(path, remains)
+        raise SessionNotFound(SessionFiles(path).session_id, path.parent)
+    check_sidecars(path)
 
 
 def misnamed_file_error(path: Path, stored: object) -> SessionUnreadable:

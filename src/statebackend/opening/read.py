@@ -31,7 +31,7 @@ def open_for_reading(path: Path, *, check: bool) -> SessionView:
     never repairs.
     """
     with os_error(path), telemetry.span("statebackend.read", session_id=path.stem, path=str(path)):
-        write.find_session(path)
+        header.find_session(path)
         header.refuse_unfinished(path)
         if check:
             file_header = write.check_header_and_wal(path, claimed=False)

@@ -13,7 +13,6 @@ from pathlib import Path
 from statebackend import telemetry
 from statebackend.errors import (
     SessionDamaged,
-    SessionNotFound,
     SessionUnreadable,
     StorageError,
 )
@@ -40,7 +39,7 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
     *may_recover*, a damaged file stays as it is and :class:`SessionDamaged` is raised.
     """
     with os_error(path), telemetry.span("statebackend.open", session_id=path.stem, path=str(path)):
-        find_session(path)
+        header.find_session(path)
         claim.refuse_if_held_here(path)
         # Before the claim, whose release removes the lock file that a dead writer left.
         open_files.refuse_if_wal_is_gone(path)
@@ -68,19 +67,6 @@ def open_for_writing(path: Path, *, may_recover: bool = True) -> Session:
             held.release()
             raise
         return session
-
-
-def find_session(path: Path) -> None:
-    """Check that *path* and the files beside it are regular files. Nothing is opened.
-
-    Raises :class:`SessionNotFound`, and :class:`SessionUnreadable` for a symbolic link or another
-    kind of file, and for an id of which only sidecars or a damaged original exist.
-    """
-    if header.check_regular(path) is None:
-        if (remains := header.describe_leftover(path)) is not None:
-            raise SessionUnreadable(path, remains)
-        raise SessionNotFound(SessionFiles(path).session_id, path.parent)
-    header.check_sidecars(path)
 
 
 def check_header(path: Path) -> Header | None:
