@@ -105,19 +105,12 @@ class Session(SessionReads, Appends[Event]):
         cancelled back to running, which clears it. Raises :class:`InvalidTransition` for anything
         else, :class:`InvalidValue`, and what an append raises.
         """
-        self._committer.change_status(*checked_status(status, ended_at))
-
-
-def checked_status(
-    status: SessionStatus | str, ended_at: datetime | None
-) -> tuple[SessionStatus, datetime | None]:
-    """Return the status and end to set; raise :class:`InvalidValue` naming the field."""
-    target = validation.check_word("status", SessionStatus, status)
-    if ended_at is not None:
-        if target is SessionStatus.RUNNING:
-            raise InvalidValue("ended_at", "a running session has no end")
-        ended_at = timestamps.normalize("ended_at", ended_at)
-    return target, ended_at
+        target = validation.check_word("status", SessionStatus, status)
+        if ended_at is not None:
+            if target is SessionStatus.RUNNING:
+                raise InvalidValue("ended_at", "a running session has no end")
+            ended_at = timestamps.normalize("ended_at", ended_at)
+        self._committer.change_status(target, ended_at)
 
 
 def committer_of(session: Session) -> Committer:
